@@ -1,0 +1,225 @@
+"""Configurations: frozen, validated, JSON both ways, with unknown and missing fields refused."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self, get_args
+
+from interp.errors import BoolensError
+
+
+@dataclass(frozen=True)
+class Config:
+    """Base of every configuration: `to_dict` and a strict `from_dict`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Any, source: str = "configuration") -> Self:
+        """Rebuild from `to_dict`'s output.
+
+        Raises:
+            BoolensError: not an object, a missing or unknown field, or a value out of range.
+        """
+        names = {f.name for f in dataclasses.fields(cls)}
+        if not isinstance(content, dict):
+            raise BoolensError(f"{source}: expected an object with fields {sorted(names)}, found {content!r}")
+        missing, unknown = sorted(names - content.keys()), sorted(content.keys() - names)
+        if missing or unknown:
+            raise BoolensError(
+                f"{source}: missing fields {missing}, unknown fields {unknown}; they are {sorted(names)}"
+            )
+        return cls(**content)
+
+    def _need(self, field: str, low: float, *, whole: bool = True, above: bool = False) -> None:
+        value = getattr(self, field)
+        kind_ok = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not kind_ok or not math.isfinite(value) or value < low or (above and value == low):
+            what = "a whole number" if whole else "a number"
+            raise BoolensError(f"{field} is {value!r}; it must be {what} {'above' if above else 'of at least'} {low}")
+
+
+Positions = Literal["learned", "sinusoidal"]
+
+
+@dataclass(frozen=True)
+class AttentionConfig(Config):
+    """One bidirectional attention layer read out linearly at all positions; the defaults are the tutorial's.
+
+    Attributes:
+        n_ctx: number of input positions T.
+        d_model: width of token and position embeddings.
+        n_heads: number of heads.
+        d_head: width of queries and keys; 0 stands for d_model and is replaced by it. Scores are divided by its root.
+        d_value: width of values.
+        positions: learned embedding, or the fixed sinusoidal encoding (no parameters).
+        bias: whether q, k, v and the logit have biases.
+        init_std: standard deviation of the normal initialisation; biases start at 0.
+    """
+
+    n_ctx: int
+    d_model: int = 2
+    n_heads: int = 1
+    d_head: int = 0
+    d_value: int = 1
+    positions: Positions = "learned"
+    bias: bool = False
+    init_std: float = 0.001
+
+    architecture: ClassVar[str] = "attention"
+    n_layers: ClassVar[int] = 1
+    n_key_value_heads: ClassVar[None] = None
+    device: ClassVar[str] = "cpu"
+
+    def __post_init__(self) -> None:
+        for field in ("n_ctx", "d_model", "n_heads", "d_value"):
+            self._need(field, 1)
+        self._need("d_head", 0)
+        self._need("init_std", 0, whole=False, above=True)
+        if self.positions not in get_args(Positions):
+            raise BoolensError(f"positions is {self.positions!r}; choose one of {get_args(Positions)}")
+        if not isinstance(self.bias, bool):
+            raise BoolensError(f"bias is {self.bias!r}; it must be true or false")
+        object.__setattr__(self, "d_head", self.d_head or self.d_model)
+
+
+@dataclass(frozen=True)
+class MLPConfig(Config):
+    """The tutorial's MLP: n_ctx -> d_mlp (GELU, dropout) -> 1; 16,385 parameters at n_ctx = 30."""
+
+    n_ctx: int
+    d_mlp: int = 512
+    dropout: float = 0.1
+    init_std: float = 0.02
+
+    architecture: ClassVar[str] = "mlp"
+
+    def __post_init__(self) -> None:
+        self._need("n_ctx", 1)
+        self._need("d_mlp", 1)
+        self._need("dropout", 0, whole=False)
+        if self.dropout >= 1:
+            raise BoolensError(f"dropout is {self.dropout!r}; it must be below 1")
+        self._need("init_std", 0, whole=False, above=True)
+
+
+@dataclass(frozen=True)
+class LinearConfig(Config):
+    """One weight a bit and a bias: n_ctx + 1 parameters."""
+
+    n_ctx: int
+    init_std: float = 0.02
+
+    architecture: ClassVar[str] = "linear"
+
+    def __post_init__(self) -> None:
+        self._need("n_ctx", 1)
+        self._need("init_std", 0, whole=False, above=True)
+
+
+ModelConfig = AttentionConfig | MLPConfig | LinearConfig
+MODEL_CONFIGS: dict[str, type[ModelConfig]] = {c.architecture: c for c in get_args(ModelConfig)}
+
+
+@dataclass(frozen=True)
+class TrainConfig(Config):
+    """Adam on binary cross-entropy with logits.
+
+    Attributes:
+        n_train, n_valid: numbers of samples.
+        steps: optimiser steps.
+        lr: Adam's learning rate (betas 0.9, 0.999; eps 1e-8).
+        batch_size: rows a step, drawn without replacement within an epoch; 0 is the full batch.
+        log_every: steps between rows of the history; the first and the last step are always logged.
+        snapshot_every: steps between weight snapshots (step 0 and the last included); 0 saves none.
+    """
+
+    n_train: int = 200
+    n_valid: int = 1000
+    steps: int = 2000
+    lr: float = 0.01
+    batch_size: int = 0
+    log_every: int = 20
+    snapshot_every: int = 0
+
+    def __post_init__(self) -> None:
+        for field in ("n_train", "n_valid", "log_every"):
+            self._need(field, 1)
+        for field in ("steps", "batch_size", "snapshot_every"):
+            self._need(field, 0)
+        self._need("lr", 0, whole=False, above=True)
+        if self.batch_size > self.n_train:
+            raise BoolensError(
+                f"batch_size is {self.batch_size}, more than n_train = {self.n_train}; 0 is the full batch"
+            )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """config.json: what a run is. `training` is None for an imported checkpoint.
+
+    Attributes:
+        source: 'trained', or 'imported:NAME' with the original file's name.
+        versions: versions of boolens and torch that made it; not part of the run's identity.
+    """
+
+    model: ModelConfig
+    training: TrainConfig | None
+    seed: int
+    source: str
+    versions: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": 1,
+            "model": {"architecture": self.model.architecture, **self.model.to_dict()},
+            "training": self.training and self.training.to_dict(),
+            "seed": self.seed,
+            "source": self.source,
+            "versions": self.versions,
+        }
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything but the versions: two runs with equal identity and task compute the same thing."""
+        return {k: v for k, v in self.to_dict().items() if k != "versions"}
+
+    @classmethod
+    def from_dict(cls, content: Any, source: str = "config.json") -> Self:
+        """Strict inverse of `to_dict`.
+
+        Raises:
+            BoolensError: a missing or unknown field at any level, another schema or architecture.
+        """
+        names = {"schema", "model", "training", "seed", "source", "versions"}
+        if not isinstance(content, dict) or content.keys() != names:
+            found = sorted(content) if isinstance(content, dict) else type(content).__name__
+            raise BoolensError(f"{source}: needs exactly the fields {sorted(names)}, found {found}")
+        if content["schema"] != 1:
+            raise BoolensError(f"{source}: schema {content['schema']!r} is not known; this version reads schema 1")
+        if isinstance(content["seed"], bool) or not isinstance(content["seed"], int) or content["seed"] < 0:
+            raise BoolensError(f"{source}: seed {content['seed']!r} must be a whole number of at least 0")
+        model = content["model"]
+        architecture = model.get("architecture") if isinstance(model, dict) else None
+        if architecture not in MODEL_CONFIGS:
+            raise BoolensError(
+                f"{source}: architecture {architecture!r} is not known; choose from {sorted(MODEL_CONFIGS)}"
+            )
+        fields = {k: v for k, v in model.items() if k != "architecture"}
+        training = content["training"]
+        return cls(
+            model=MODEL_CONFIGS[architecture].from_dict(fields, f"{source}: model"),
+            training=None if training is None else TrainConfig.from_dict(training, f"{source}: training"),
+            seed=content["seed"],
+            source=content["source"],
+            versions=content["versions"],
+        )
+
+
+def digest(content: Any) -> str:
+    """SHA-256 (hex) of a JSON-able value in canonical form; the identity of a run is that of its configuration."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

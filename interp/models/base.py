@@ -1,0 +1,69 @@
+"""What every hooked model shares: checked inputs, checked hook names, logits [batch]."""
+
+from contextlib import AbstractContextManager
+from typing import Any, Generic, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import HookedRootModule
+
+from interp.config import ModelConfig
+from interp.errors import BoolensError
+from interp.hooks import resolve_hooks
+
+C = TypeVar("C", bound=ModelConfig)
+
+
+class HookedModel(HookedRootModule, Generic[C]):
+    """A TransformerLens HookedRootModule that maps bits [batch, pos] to logits [batch]."""
+
+    cfg: C
+
+    def __init__(self, cfg: C) -> None:
+        super().__init__()
+        self.cfg = cfg
+
+    def forward(self, x: Int[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
+        """Logits of label = True.
+
+        Raises:
+            BoolensError: x is not a batch of n_ctx bits.
+        """
+        n_ctx = self.cfg.n_ctx
+        if x.ndim != 2 or x.shape[1] != n_ctx or x.is_floating_point() or x.is_complex():
+            raise BoolensError(
+                f"inputs have shape {tuple(x.shape)} and type {x.dtype}; "
+                f"this model takes integers [batch, pos] with pos = {n_ctx}"
+            )
+        x = x.long()
+        if x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= 1:
+            raise BoolensError(f"inputs range from {int(x.min())} to {int(x.max())}; every bit must be 0 or 1")
+        return self.logits(x)
+
+    def logits(self, x: Int[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
+        """The forward pass for checked bits (int64, 0 or 1)."""
+        raise TypeError(f"{type(self).__name__} defines no forward pass")
+
+    @property
+    def hook_names(self) -> list[str]:
+        """The hook points that this architecture has."""
+        return list(self.hook_dict)
+
+    def hooks(self, fwd_hooks: Any = (), bwd_hooks: Any = (), *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """TransformerLens' context manager; a name or filter that matches no hook point raises BoolensError."""
+        for name, _ in (*fwd_hooks, *bwd_hooks):
+            resolve_hooks(self.hook_dict, name)
+        return super().hooks(list(fwd_hooks), list(bwd_hooks), *args, **kwargs)
+
+    def get_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """TransformerLens' caching hooks (used by run_with_cache), with names checked as in `hooks`."""
+        given = [] if names_filter is None else [names_filter]
+        for name in names_filter if isinstance(names_filter, list | tuple) else given:
+            resolve_hooks(self.hook_dict, name)
+        return super().get_caching_hooks(names_filter, *args, **kwargs)
+
+
+def normal_parameter(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn.Parameter:
+    """A parameter drawn from N(0, std**2) by the given generator (float32)."""
+    return nn.Parameter(torch.empty(shape).normal_(0, std, generator=generator))

@@ -1,0 +1,26 @@
+"""Boolean functions of T bits and their data. Knows no model."""
+
+from tasks.base import Task
+from tasks.conjunction import Conjunction
+from tasks.dataset import Dataset, draw_dataset
+from tasks.errors import TaskError
+from tasks.load import TASKS, load_task, task_from_dict
+from tasks.pairs import Pairs, draw_pairs, flip_bits
+from tasks.rule_and import RuleAnd
+from tasks.sparse_and import SparseAnd
+
+__all__ = [
+    "TASKS",
+    "Conjunction",
+    "Dataset",
+    "Pairs",
+    "RuleAnd",
+    "SparseAnd",
+    "Task",
+    "TaskError",
+    "draw_dataset",
+    "draw_pairs",
+    "flip_bits",
+    "load_task",
+    "task_from_dict",
+]

@@ -1,0 +1,34 @@
+"""Labelled samples for training and validation."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from tasks.base import Task
+from tasks.errors import TaskError
+
+
+class Dataset(NamedTuple):
+    """Inputs (int64 bits) and their labels."""
+
+    x: Int[Tensor, "batch pos"]
+    y: Bool[Tensor, " batch"]
+
+
+def draw_dataset(task: Task, n: int, generator: torch.Generator, *, distinct: bool = False) -> Dataset:
+    """n labelled inputs that contain both labels.
+
+    Raises:
+        TaskError: as `Task.sample`; also when every label is the same, since nothing can be learned or judged.
+    """
+    x = task.sample(n, generator, distinct=distinct)
+    y = task.label(x)
+    n_true = int(y.sum())
+    if n_true in (0, n):
+        raise TaskError(
+            f"all {n} labels are {bool(n_true)}: P(label = True) is {task.p_true:.3g} at p = {task.p:.4g}; "
+            "draw more samples, or use p = 'balanced'"
+        )
+    return Dataset(x, y)

@@ -1,0 +1,106 @@
+"""Clean and corrupted inputs that differ in one named variable."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from tasks.conjunction import Conjunction
+from tasks.errors import TaskError
+
+PairKind = Literal["target", "non-target", "rule"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Inputs that differ, row by row, in exactly one bit.
+
+    Attributes:
+        clean, corrupted: the inputs.
+        position: which bit differs.
+        rule: the rule in force in the clean input.
+        clean_label, corrupted_label: the task's labels.
+    """
+
+    clean: Int[Tensor, "batch pos"]
+    corrupted: Int[Tensor, "batch pos"]
+    position: Int[Tensor, " batch"]
+    rule: Int[Tensor, " batch"]
+    clean_label: Bool[Tensor, " batch"]
+    corrupted_label: Bool[Tensor, " batch"]
+
+
+def flip_bits(x: Int[Tensor, "batch pos"], position: Int[Tensor, " batch"]) -> Int[Tensor, "batch pos"]:
+    """x with one bit of each row flipped."""
+    flipped = x.clone()
+    rows = torch.arange(len(x))
+    flipped[rows, position] = 1 - flipped[rows, position]
+    return flipped
+
+
+def draw_pairs(
+    task: Conjunction,
+    kind: PairKind,
+    n: int,
+    generator: torch.Generator,
+    *,
+    rule: int = 0,
+    position: int | None = None,
+) -> Pairs:
+    """Draw n pairs under a rule, without rejection: the clean input is drawn and then made to satisfy the AND.
+
+    * 'target': clean has every target of `rule` set (label True); corrupted has one target cleared
+      (label False), the given `position` or one drawn for each pair.
+    * 'non-target': the same clean inputs; one bit that is neither target of `rule` nor rule bit flips, so the
+      label stays True.
+    * 'rule': clean satisfies `rule`; a rule bit flips (the given `position` or the last one), and one target of
+      the rule that then holds is cleared in both inputs, so the label goes from True to False.
+
+    Raises:
+        TaskError: n < 1, no such rule, a position of the wrong kind, no non-target bit, or rules that no
+            input can tell apart (the new rule's targets are all among the old one's).
+    """
+    targets = task.targets[rule] if 0 <= rule < task.n_rules else ()
+    clean = task.sample(n, generator, rule=rule)
+    clean[:, list(targets)] = 1
+    if kind == "rule":
+        clean, where = _satisfy_only(task, clean, rule, generator, position)
+    else:
+        allowed = targets if kind == "target" else [i for i in task.candidates if i not in targets]
+        where = _positions(allowed, kind, n, generator, position)
+    corrupted = flip_bits(clean, where)
+    return Pairs(clean, corrupted, where, task.rule(clean), task.label(clean), task.label(corrupted))
+
+
+def _satisfy_only(
+    task: Conjunction, clean: Tensor, rule: int, generator: torch.Generator, position: int | None
+) -> tuple[Tensor, Tensor]:
+    """Clear one target of the rule that holds after the flip, so that the flip changes the label."""
+    if not task.rule_positions:
+        raise TaskError(f"{task.NAME} has no rule bit to flip; use kind 'target' or 'non-target'")
+    where = _positions(
+        [task.rule_positions[-1]] if position is None else task.rule_positions, "rule", len(clean), generator, position
+    )
+    other = int(task.rule(flip_bits(clean[:1], where[:1])))
+    only_other = [i for i in task.targets[other] if i not in task.targets[rule]]
+    if not only_other:
+        raise TaskError(
+            f"every target of rule {other} {task.targets[other]} is one of rule {rule} {task.targets[rule]}: no input "
+            f"is True under rule {rule} and False under rule {other}; start from rule {other}"
+        )
+    cleared = torch.tensor(only_other)[torch.randint(len(only_other), (len(clean),), generator=generator)]
+    clean[torch.arange(len(clean)), cleared] = 0
+    return clean, where
+
+
+def _positions(allowed, kind: str, n: int, generator: torch.Generator, position: int | None) -> Tensor:
+    allowed = list(allowed)
+    if not allowed:
+        raise TaskError(f"this task has no {kind} position to flip")
+    if position is None:
+        return torch.tensor(allowed)[torch.randint(len(allowed), (n,), generator=generator)]
+    if position not in allowed:
+        raise TaskError(f"position {position} is not a {kind} position; those are {allowed}")
+    return torch.full((n,), position)
