@@ -85,3 +85,10 @@ def contributions(
 ) -> Float[Tensor, "batch head src"]:
     """Effective attention × value, summed over d_value; the sum over (head, src) is the logit less its bias."""
     return einsum(effective, value, "batch head src d_value, batch src head d_value -> batch head src")
+
+
+def dest_contributions(
+    z: Float[Tensor, "batch dest head d_value"], readout: Float[Tensor, "dest head d_value"]
+) -> Float[Tensor, "batch dest"]:
+    """What each query adds to the logit, readout[dest] · z[dest]; the sum over dest is the logit less its bias."""
+    return einsum(z, readout, "batch dest head d_value, dest head d_value -> batch dest")

@@ -1,6 +1,7 @@
 """Weights on disk: safetensors beside config.json, and the tutorial's .pt files."""
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from interp.models import AnyModel, HookedAttention
 
 WEIGHTS = "model.safetensors"
+FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def save_weights(model: torch.nn.Module, path: Path) -> None:
@@ -82,21 +84,26 @@ def load_model(run: str | Path, step: int | None = None) -> "AnyModel":
             raise BoolensError(f"{folder} has no snapshot of step {step}; it has {have or 'none'}")
         raise BoolensError(f"{folder} is half written (no {WEIGHTS}): finish it with `boolens train ... --resume`")
     model = build_model(config.model)
-    _fill(model, read_tensors(path), str(path))
+    load_tensors(model, read_tensors(path), str(path))
     return model.eval()
 
 
-def _fill(model: torch.nn.Module, tensors: dict[str, Tensor], source: str) -> None:
+def load_tensors(model: torch.nn.Module, tensors: dict[str, Tensor], source: str) -> None:
+    """Set the whole state of a model, which takes on the tensors' floating-point type.
+
+    Raises:
+        BoolensError: other names or shapes, mixed or integer types, or values that are not finite.
+    """
     expected = {name: tuple(t.shape) for name, t in model.state_dict().items()}
     found = {name: tuple(t.shape) for name, t in tensors.items()}
     if expected != found:
         wrong = sorted(n for n in expected.keys() | found.keys() if expected.get(n) != found.get(n))
         what = "; ".join(f"{n}: expected {expected.get(n, 'nothing')}, found {found.get(n, 'nothing')}" for n in wrong)
-        raise BoolensError(f"{source} does not fit the configuration: {what}")
+        raise BoolensError(f"{source} does not fit the configuration ({what}); put back the two files of one run")
     dtypes = {t.dtype for t in tensors.values()}
-    if len(dtypes) > 1 or not all(d.is_floating_point for d in dtypes):
+    if len(dtypes) > 1 or not dtypes <= FLOATS:
         raise BoolensError(
-            f"{source} mixes types {sorted(map(str, dtypes))}; all weights must have one floating-point type"
+            f"{source} has types {sorted(map(str, dtypes))}; all weights must have one of {sorted(map(str, FLOATS))}"
         )
     bad = sorted(name for name, t in tensors.items() if not t.isfinite().all())
     if bad:
@@ -124,7 +131,8 @@ def import_tutorial(path: Path) -> "HookedAttention":
     shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
     if set(shapes) != set(TUTORIAL_NAMES):
         raise BoolensError(
-            f"{path} holds {sorted(shapes)}; the tutorial's SelfAttention has exactly {sorted(TUTORIAL_NAMES)}"
+            f"{path} holds {sorted(map(str, shapes))}; "
+            f"the tutorial's SelfAttention has exactly {sorted(TUTORIAL_NAMES)}"
         )
     position = shapes["positioner"]
     n_ctx, d_model = position[-2:] if len(position) == 3 else (0, 0)
@@ -151,22 +159,28 @@ def import_tutorial(path: Path) -> "HookedAttention":
         "blocks.0.attn.W_V": rearrange(state["Wv.weight"], "d_value d_model -> 1 d_model d_value"),
         "W_readout": rearrange(state["linear.weight"], "1 pos -> pos 1 1"),
     }
-    _fill(model, weights, str(path))
+    load_tensors(model, weights, str(path))
     return model.eval()
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a damaged file can look like an unknown pickle protocol
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise BoolensError(f"{path} does not exist") from None
+        raise BoolensError(f"{path} does not exist; give a .pt file of the tutorial's model") from None
     except pickle.UnpicklingError as error:
-        first = str(error).splitlines()[0]
         raise BoolensError(
-            f"{path} is refused: it is damaged or holds more than weights ({first}); save only model.state_dict()"
+            f"{path} is refused: it is damaged or holds more than weights ({_first_line(error)}); "
+            "save only model.state_dict()"
         ) from None
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise BoolensError(f"{path} is not a whole torch file ({str(error).splitlines()[0]}); save it again") from None
+    except Exception as error:  # a damaged file can make the unpickler fail in any way
+        raise BoolensError(f"{path} is not a whole torch file ({_first_line(error)}); save it again") from error
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise BoolensError(f"{path} holds {type(state).__name__}, not a state_dict of tensors; save model.state_dict()")
     return state
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -40,6 +40,8 @@ class Config:
         if not kind_ok or not math.isfinite(value) or value < low or (above and value == low):
             what = "a whole number" if whole else "a number"
             raise BoolensError(f"{field} is {value!r}; it must be {what} {'above' if above else 'of at least'} {low}")
+        if not whole:
+            object.__setattr__(self, field, float(value))  # 1 and 1.0 are one configuration, so one digest
 
 
 Positions = Literal["learned", "sinusoidal"]
@@ -198,13 +200,18 @@ class RunConfig:
         if not isinstance(content, dict) or content.keys() != names:
             found = sorted(content) if isinstance(content, dict) else type(content).__name__
             raise BoolensError(f"{source}: needs exactly the fields {sorted(names)}, found {found}")
-        if content["schema"] != 1:
+        if type(content["schema"]) is not int or content["schema"] != 1:
             raise BoolensError(f"{source}: schema {content['schema']!r} is not known; this version reads schema 1")
         if isinstance(content["seed"], bool) or not isinstance(content["seed"], int) or content["seed"] < 0:
             raise BoolensError(f"{source}: seed {content['seed']!r} must be a whole number of at least 0")
+        made_by, versions = content["source"], content["versions"]
+        if not isinstance(made_by, str):
+            raise BoolensError(f"{source}: source {made_by!r} must be text, 'trained' or 'imported:NAME'")
+        if not isinstance(versions, dict) or not all(isinstance(v, str) for v in versions.values()):
+            raise BoolensError(f"{source}: versions {versions!r} must be an object of texts by package name")
         model = content["model"]
         architecture = model.get("architecture") if isinstance(model, dict) else None
-        if architecture not in MODEL_CONFIGS:
+        if not isinstance(architecture, str) or architecture not in MODEL_CONFIGS:
             raise BoolensError(
                 f"{source}: architecture {architecture!r} is not known; choose from {sorted(MODEL_CONFIGS)}"
             )
@@ -214,8 +221,8 @@ class RunConfig:
             model=MODEL_CONFIGS[architecture].from_dict(fields, f"{source}: model"),
             training=None if training is None else TrainConfig.from_dict(training, f"{source}: training"),
             seed=content["seed"],
-            source=content["source"],
-            versions=content["versions"],
+            source=made_by,
+            versions=versions,
         )
 
 

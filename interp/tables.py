@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.attention import attention_scores
+from interp.errors import BoolensError
 
 if TYPE_CHECKING:
     from interp.models import HookedAttention
@@ -99,7 +100,7 @@ def table_logits(tables: Tables, x: Int[Tensor, "batch pos"]) -> Float[Tensor, "
     shift, safe = safe_shift(tables.scores)
     if not safe:
         return _gathered_logits(tables, x)
-    one_hot = torch.nn.functional.one_hot(x, 2).to(tables.scores.dtype).flatten(1)
+    one_hot = torch.nn.functional.one_hot(x.long(), 2).to(tables.scores.dtype).flatten(1)
     weight = (tables.scores - shift).exp()
     denominator = einsum(one_hot, weight, "batch key, head query key -> batch head query")
     weighted = weight[..., None] * tables.value[:, None]
@@ -129,12 +130,18 @@ def expected_flip_effect(
 
     With all 2**T inputs and their probabilities this is the exact expectation; with a sample (probability None) its
     estimate. Cost: T + 1 forward passes.
+
+    Raises:
+        BoolensError: no inputs, or not one probability for each.
     """
+    n_probabilities = len(x) if probability is None else len(probability)
+    if not 0 < len(x) == n_probabilities:
+        raise BoolensError(f"{len(x)} inputs, {n_probabilities} probabilities; give at least one input, one for each")
     before = table_logits(tables, x)
     share = torch.full_like(before, 1 / len(x)) if probability is None else probability.to(before)
     effects = []
     for position in range(x.shape[1]):
-        flipped = x.clone()
+        flipped = x.long().clone()
         flipped[:, position] = 1 - flipped[:, position]
         effects.append(((table_logits(tables, flipped) - before).abs() * share).sum())
     return torch.stack(effects)

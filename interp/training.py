@@ -12,12 +12,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from interp.checkpoint import read_tensors, save_weights, snapshot_path
+from interp.checkpoint import load_tensors, read_tensors, save_weights, snapshot_path
 from interp.config import TrainConfig
 from interp.errors import BoolensError
 from interp.files import write_atomic
 from interp.hooks import quietly
 from interp.seeds import derive_seed, torch_generator
+from interp.threads import suited_threads
 
 if TYPE_CHECKING:
     from interp.models import AnyModel
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 HISTORY_COLUMNS = ("step", "train_loss", "train_accuracy", "valid_loss", "valid_accuracy")
 Labelled = tuple[Int[Tensor, "batch pos"], Bool[Tensor, " batch"]]
 """Inputs and their labels."""
+LabelledApart = tuple[Int[Tensor, "other_batch pos"], Bool[Tensor, " other_batch"]]
+"""The same, of another number of rows than the Labelled beside it."""
 STATE = "resume.safetensors"
 """Kept in the run's folder while it trains: weights, Adam's moments, step and history."""
 
@@ -49,6 +52,17 @@ def denormals_flushed() -> Iterator[None]:
         torch.set_flush_denormal(not were_kept)
 
 
+@contextmanager
+def _training_mode(model: "AnyModel") -> Iterator[None]:
+    """Training mode inside; evaluation mode and no gradients after, also after an exception."""
+    model.train()
+    try:
+        yield
+    finally:
+        model.eval()
+        model.zero_grad()
+
+
 def batch_rows(cfg: TrainConfig, seed: int, step: int) -> Int[Tensor, " rows"]:
     """The rows of the mini-batch of a step: a function of (seed, step) alone, so that resuming needs no state."""
     per_epoch = -(-cfg.n_train // cfg.batch_size)
@@ -60,7 +74,7 @@ def batch_rows(cfg: TrainConfig, seed: int, step: int) -> Int[Tensor, " rows"]:
 def train(
     model: "AnyModel",
     data: Labelled,
-    valid: Labelled,
+    valid: LabelledApart,
     cfg: TrainConfig,
     seed: int,
     *,
@@ -81,21 +95,23 @@ def train(
         on_step: called after every step with the number of steps done and the last logged validation accuracy.
 
     Raises:
-        BoolensError: sizes that differ from cfg, a device that is not there, or a loss that is no longer finite.
+        BoolensError: sizes that differ from cfg, a device that is not there, a state in the folder that is not this
+            training's, or a loss that is no longer finite.
     """
-    sizes = (len(data[0]), len(valid[0]))
-    if sizes != (cfg.n_train, cfg.n_valid):
-        raise BoolensError(
-            f"{sizes} samples given, but n_train, n_valid = {cfg.n_train}, {cfg.n_valid}; make them equal"
-        )
+    for field, samples in (("n_train", data), ("n_valid", valid)):
+        sizes = [len(part) for part in samples]
+        if sizes != [getattr(cfg, field)] * 2:
+            raise BoolensError(
+                f"{sizes[0]} inputs and {sizes[1]} labels given, but {field} = {getattr(cfg, field)}; make them equal"
+            )
     model.to(check_device(device))
     data, valid = ((x.to(device), y.to(device)) for x, y in (data, valid))
     x, target = data[0], data[1].to(next(model.parameters()).dtype)
     optimizer = torch.optim.Adam(model.parameters(), lr=cfg.lr, fused=True)
-    model.train()
-    start, history = _restore(model, optimizer, folder)
+    start, history = _restore(model, optimizer, folder, cfg.steps)
     saved_at = time.monotonic()
-    with denormals_flushed():
+    widest = (cfg.batch_size or cfg.n_train) * getattr(model.cfg, "n_heads", 1) * x.shape[1] ** 2
+    with suited_threads(widest), denormals_flushed(), _training_mode(model):
         for step in range(start, cfg.steps + 1):
             last = step == cfg.steps
             if step % cfg.log_every == 0 or last:
@@ -116,7 +132,6 @@ def train(
             if folder and time.monotonic() - saved_at > save_seconds:
                 _save(model, optimizer, step + 1, history, folder)
                 saved_at = time.monotonic()
-    model.eval()
     return torch.tensor(history, dtype=torch.float64)
 
 
@@ -144,11 +159,18 @@ def _save(model: "AnyModel", optimizer: torch.optim.Optimizer, step: int, histor
     write_atomic(folder / STATE, safetensors.torch.save({k: t.detach().cpu().contiguous() for k, t in tensors.items()}))
 
 
-def _restore(model: "AnyModel", optimizer: torch.optim.Optimizer, folder: Path | None) -> tuple[int, list[tuple]]:
+def _restore(
+    model: "AnyModel", optimizer: torch.optim.Optimizer, folder: Path | None, steps: int
+) -> tuple[int, list[tuple]]:
     if folder is None or not (folder / STATE).exists():
         return 0, []
-    tensors = read_tensors(folder / STATE)
-    model.load_state_dict({k.removeprefix("weights."): t for k, t in tensors.items() if k.startswith("weights.")})
+    path = folder / STATE
+    tensors = read_tensors(path)
+    if not {"step", "history"} <= tensors.keys() or int(tensors["step"]) > steps:
+        done = f"step {int(tensors['step'])}" if "step" in tensors else "no step"
+        raise BoolensError(f"{path} is at {done}, but this training has {steps}; delete it to train from the start")
+    weights = {k.removeprefix("weights."): t for k, t in tensors.items() if k.startswith("weights.")}
+    load_tensors(model, weights, str(path))
     state = optimizer.state_dict()
     for name, tensor in tensors.items():
         if name.startswith("adam."):

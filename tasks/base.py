@@ -38,9 +38,8 @@ class Task(ABC):
     NAME: ClassVar[str]
 
     def __post_init__(self) -> None:
-        if isinstance(self.n_ctx, bool) or not isinstance(self.n_ctx, int) or self.n_ctx < 1:
-            raise TaskError(f"n_ctx is {self.n_ctx!r}; a task needs at least 1 input bit")
-        object.__setattr__(self, "rule_positions", _indices(self.rule_positions, self.n_ctx, "rule_positions"))
+        check_n_ctx(self.n_ctx)
+        object.__setattr__(self, "rule_positions", checked_indices(self.rule_positions, self.n_ctx, "rule_positions"))
         n_rules = 2 ** len(self.rule_positions)
         if len(self.targets) != n_rules:
             raise TaskError(
@@ -48,7 +47,7 @@ class Task(ABC):
                 f"give {n_rules}, one for each value of the rule bits"
             )
         checked = tuple(
-            tuple(sorted(_indices(t, self.n_ctx, f"targets of rule {r}"))) for r, t in enumerate(self.targets)
+            tuple(sorted(checked_indices(t, self.n_ctx, f"targets of rule {r}"))) for r, t in enumerate(self.targets)
         )
         for rule, targets in enumerate(checked):
             if not targets:
@@ -170,11 +169,22 @@ class Task(ABC):
         return cls(**{**fields, "targets": tuple(tuple(t) for t in fields["targets"])})
 
     def _check(self, x: Tensor) -> None:
-        if x.ndim != 2 or x.shape[1] != self.n_ctx:
-            raise TaskError(f"inputs have shape {tuple(x.shape)}; this task takes [batch, pos] with pos = {self.n_ctx}")
+        if x.ndim != 2 or x.shape[1] != self.n_ctx or x.is_floating_point() or x.is_complex():
+            raise TaskError(
+                f"inputs have shape {tuple(x.shape)} and type {x.dtype}; "
+                f"this task takes integers [batch, pos] with pos = {self.n_ctx}"
+            )
+        if x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= 1:
+            raise TaskError(f"inputs range from {int(x.min())} to {int(x.max())}; every bit must be 0 or 1")
 
 
-def _indices(values: Sequence[int], n_ctx: int, what: str) -> tuple[int, ...]:
+def check_n_ctx(n_ctx: int) -> None:
+    """Raise TaskError unless n_ctx is a whole number of at least 1."""
+    if isinstance(n_ctx, bool) or not isinstance(n_ctx, int) or n_ctx < 1:
+        raise TaskError(f"n_ctx is {n_ctx!r}; a task needs a whole number of input bits, at least 1")
+
+
+def checked_indices(values: Sequence[int], n_ctx: int, what: str) -> tuple[int, ...]:
     """Positions as ints; negative ones count from the end; duplicates and out-of-range ones are refused."""
     found: list[int] = []
     for value in values:

@@ -27,9 +27,9 @@ def task_from_dict(content: Any, source: str = "task") -> Task:
         raise TaskError(
             f"{source}: missing fields {missing}, unknown fields {unknown}; the fields are {sorted(_FIELDS)}"
         )
-    if content["schema"] != 1:
+    if type(content["schema"]) is not int or content["schema"] != 1:
         raise TaskError(f"{source}: schema {content['schema']!r} is not known; this version reads schema 1")
-    if content["task"] not in TASKS:
+    if not isinstance(content["task"], str) or content["task"] not in TASKS:
         raise TaskError(f"{source}: task {content['task']!r} is not known; the tasks are {sorted(TASKS)}")
     sets = content["targets"]
     if not isinstance(sets, list) or not all(isinstance(t, list) for t in sets) or not sets:

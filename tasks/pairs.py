@@ -1,12 +1,13 @@
 """Clean and corrupted inputs that differ in one named variable."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from tasks.base import checked_indices
 from tasks.conjunction import Conjunction
 from tasks.errors import TaskError
 
@@ -33,7 +34,13 @@ class Pairs:
 
 
 def flip_bits(x: Int[Tensor, "batch pos"], position: Int[Tensor, " batch"]) -> Int[Tensor, "batch pos"]:
-    """x with one bit of each row flipped."""
+    """x with one bit of each row flipped.
+
+    Raises:
+        TaskError: not one position a row.
+    """
+    if position.shape != (len(x),):
+        raise TaskError(f"{tuple(position.shape)} positions for {len(x)} inputs; give one position for each input")
     flipped = x.clone()
     rows = torch.arange(len(x))
     flipped[rows, position] = 1 - flipped[rows, position]
@@ -59,9 +66,13 @@ def draw_pairs(
       the rule that then holds is cleared in both inputs, so the label goes from True to False.
 
     Raises:
-        TaskError: n < 1, no such rule, a position of the wrong kind, no non-target bit, or rules that no
-            input can tell apart (the new rule's targets are all among the old one's).
+        TaskError: an unknown kind, n < 1, no such rule, a position out of range or of the wrong kind, no non-target
+            bit, or rules that no input can tell apart (the new rule's targets are all among the old one's).
     """
+    if kind not in get_args(PairKind):
+        raise TaskError(f"kind {kind!r} is not known; choose one of {get_args(PairKind)}")
+    if position is not None:
+        (position,) = checked_indices((position,), task.n_ctx, "position")
     targets = task.targets[rule] if 0 <= rule < task.n_rules else ()
     clean = task.sample(n, generator, rule=rule)
     clean[:, list(targets)] = 1

@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 
 import torch
 
+from tasks.base import check_n_ctx
 from tasks.conjunction import Conjunction, Probability, resolve_p
 from tasks.draws import draw_target_sets
 from tasks.errors import TaskError
@@ -47,6 +48,7 @@ class RuleAnd(Conjunction):
         if k < 1 or len(targets) != 2**k:
             raise TaskError(f"{len(targets)} target sets; rule-and needs 2, 4, 8, ... (2**k for k rule bits)")
         if rule_positions is None:
+            check_n_ctx(n_ctx)
             if k > n_ctx:
                 raise TaskError(f"{k} rule bits do not fit into n_ctx = {n_ctx} positions; raise n_ctx")
             rule_positions = tuple(range(n_ctx - k, n_ctx))
@@ -62,6 +64,7 @@ class RuleAnd(Conjunction):
         Raises:
             TaskError: too few positions for 2**n_rule_bits disjoint sets.
         """
+        check_n_ctx(n_ctx)
         if not 1 <= n_rule_bits <= n_ctx:
             raise TaskError(f"{n_rule_bits} rule bits; give 1 to n_ctx = {n_ctx}")
         rule_positions = range(n_ctx - n_rule_bits, n_ctx)

@@ -6,6 +6,7 @@ from typing import ClassVar, Self
 
 import torch
 
+from tasks.base import check_n_ctx
 from tasks.conjunction import Conjunction, Probability, resolve_p
 from tasks.draws import draw_target_sets
 
@@ -40,6 +41,7 @@ class SparseAnd(Conjunction):
         Raises:
             TaskError: n_targets outside [1, n_ctx].
         """
+        check_n_ctx(n_ctx)
         return cls(n_ctx, draw_target_sets(n_ctx, [n_targets], generator)[0], p)
 
     @classmethod

@@ -86,7 +86,8 @@ class HookedAttention(HookedModel[AttentionConfig]):
 
     def logits(self, x: Int[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
         embed = self.hook_embed(self.W_E[x])
-        pos_embed = self.hook_pos_embed(repeat(self.W_pos, "pos d_model -> batch pos d_model", batch=len(x)))
-        z = self.blocks[0](embed + pos_embed)
+        # repeat gives a view of the weights, which a hook that edits in place would write to
+        positions = repeat(self.W_pos, "pos d_model -> batch pos d_model", batch=len(x)).clone()
+        z = self.blocks[0](embed + self.hook_pos_embed(positions))
         logit = einsum(z, self.W_readout, "batch pos head d_value, pos head d_value -> batch")
         return self.hook_logit(logit if self.b_readout is None else logit + self.b_readout)

@@ -1,10 +1,11 @@
 """What every hooked model shares: checked inputs, checked hook names, logits [batch]."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 from transformer_lens import HookedRootModule
 
@@ -24,7 +25,7 @@ class HookedModel(HookedRootModule, Generic[C]):
         super().__init__()
         self.cfg = cfg
 
-    def forward(self, x: Int[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
+    def forward(self, x: Integer[Tensor, "batch pos"] | Bool[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
         """Logits of label = True.
 
         Raises:
@@ -52,16 +53,37 @@ class HookedModel(HookedRootModule, Generic[C]):
 
     def hooks(self, fwd_hooks: Any = (), bwd_hooks: Any = (), *args: Any, **kwargs: Any) -> AbstractContextManager[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """TransformerLens' context manager; a name or filter that matches no hook point raises BoolensError."""
+        fwd_hooks, bwd_hooks = list(fwd_hooks), list(bwd_hooks)
         for name, _ in (*fwd_hooks, *bwd_hooks):
             resolve_hooks(self.hook_dict, name)
-        return super().hooks(list(fwd_hooks), list(bwd_hooks), *args, **kwargs)
+        return super().hooks(fwd_hooks, bwd_hooks, *args, **kwargs)
+
+    def add_hook(self, name: Any, *args: Any, **kwargs: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """TransformerLens' method, behind add_perma_hook too, with names checked as in `hooks`."""
+        resolve_hooks(self.hook_dict, name)
+        super().add_hook(name, *args, **kwargs)
+
+    def add_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """TransformerLens' method, with names checked as in `hooks`."""
+        return super().add_caching_hooks(self._selected(names_filter), *args, **kwargs)
 
     def get_caching_hooks(self, names_filter: Any = None, *args: Any, **kwargs: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """TransformerLens' caching hooks (used by run_with_cache), with names checked as in `hooks`."""
-        given = [] if names_filter is None else [names_filter]
-        for name in names_filter if isinstance(names_filter, list | tuple) else given:
-            resolve_hooks(self.hook_dict, name)
-        return super().get_caching_hooks(names_filter, *args, **kwargs)
+        """TransformerLens' caching hooks (for run_with_cache), with names checked as in `hooks`; they keep copies."""
+        cache, *hooks = super().get_caching_hooks(self._selected(names_filter), *args, **kwargs)
+        return cache, *([(name, _on_copy(save)) for name, save in pairs] for pairs in hooks)
+
+    def _selected(self, names_filter: Any) -> list[str] | None:
+        if names_filter is None:
+            return None
+        given = names_filter if isinstance(names_filter, list | tuple) else [names_filter]
+        return [point for name in given for point in resolve_hooks(self.hook_dict, name)]
+
+
+def _on_copy(save: Callable[..., Any]) -> Callable[..., None]:
+    def save_copy(activation: Tensor, hook: Any) -> None:
+        save(activation.clone(), hook=hook)
+
+    return save_copy
 
 
 def normal_parameter(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn.Parameter:

@@ -1,0 +1,159 @@
+"""The command `boolens`. Nothing heavy is imported before a command runs, so that --help answers at once."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="boolens",
+    help="From a trained attention checkpoint to a tested account of what it computes.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Out = Annotated[Path, typer.Option("--out", help="Folder to write; it is not overwritten.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result alone, as JSON, on stdout.")]
+P = Annotated[str, typer.Option("--p", help="P(bit = 1): a number, 'balanced' (labels equally likely) or 'tutorial'.")]
+
+
+@app.command()
+def train(
+    context: typer.Context,
+    task: Annotated[str, typer.Argument(help="sparse-and or rule-and")],
+    out: Out,
+    n_ctx: Annotated[int | None, typer.Option(help="Number of bits T. [30 for sparse-and, 11 for rule-and]")] = None,
+    n_targets: Annotated[
+        int | None, typer.Option(help="Targets a rule, drawn by each seed. [3; 2 for rule-and]")
+    ] = None,
+    targets: Annotated[str | None, typer.Option(help="Target indices: 3,7,12 or, one set a rule, 3,7/2,5.")] = None,
+    rule_positions: Annotated[str | None, typer.Option(help="Rule bits, most significant first. [the last]")] = None,
+    n_rule_bits: Annotated[int | None, typer.Option(help="Rule bits of a drawn rule-and task. [1]")] = None,
+    p: P = "balanced",
+    model: Annotated[str, typer.Option(help="attention, mlp or linear")] = "attention",
+    d_model: Annotated[int | None, typer.Option(help="Width of embeddings. [2]")] = None,
+    n_heads: Annotated[int | None, typer.Option(help="Attention heads. [1]")] = None,
+    d_head: Annotated[int | None, typer.Option(help="Width of queries and keys. [d_model]")] = None,
+    d_value: Annotated[int | None, typer.Option(help="Width of values. [1]")] = None,
+    positions: Annotated[str | None, typer.Option(help="learned or sinusoidal. [learned]")] = None,
+    bias: Annotated[bool | None, typer.Option("--bias/--no-bias", help="Biases in q, k, v and logit. [no]")] = None,
+    d_mlp: Annotated[int | None, typer.Option(help="Hidden units of the MLP. [512]")] = None,
+    dropout: Annotated[float | None, typer.Option(help="The MLP's dropout. [0.1]")] = None,
+    init_std: Annotated[
+        float | None, typer.Option(help="Std of the initialisation. [0.001; 0.02 for mlp, linear]")
+    ] = None,
+    n_train: Annotated[int | None, typer.Option(help="Training samples. [200]")] = None,
+    n_valid: Annotated[int | None, typer.Option(help="Validation samples. [1000]")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps. [2000]")] = None,
+    lr: Annotated[float | None, typer.Option(help="Adam's learning rate. [0.01; 0.001 for mlp]")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows a step; 0 is the full batch. [0]")] = None,
+    log_every: Annotated[int | None, typer.Option(help="Steps between rows of history.csv. [20]")] = None,
+    snapshot_every: Annotated[int | None, typer.Option(help="Steps between weight snapshots; 0 for none. [0]")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of targets, initialisation and data.")] = 0,
+    seeds: Annotated[
+        str | None, typer.Option(help="Several seeds, 0:32 or 3,5,8; one folder each under --out.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Finish what an earlier, interrupted call began.")] = False,
+    config: Annotated[Path | None, typer.Option(help="JSON file of these options (n_ctx, steps, ...).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model, or one a seed, into run folders."""
+    from analyses import commands
+    from analyses.options import read_options
+
+    given = dict(context.params)
+    if config is not None:
+        known = given.keys() - {"config", "as_json", "resume", "task", "out"}
+        for name, value in read_options(config, set(known)).items():
+            source = context.get_parameter_source(name)
+            if source is not None and source.name == "DEFAULT":
+                given[name] = value
+    _say(commands.train(given), as_json)
+
+
+@app.command()
+def analyze(
+    run: Annotated[Path, typer.Argument(help="A run folder, or a folder of seeds.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Analyses; all that apply if none is named.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run analyses; figures, tables and result.json go to RUN/analyses/NAME/."""
+    from analyses import commands
+
+    _say(commands.analyze(run, names or [], quiet=as_json), as_json)
+
+
+@app.command()
+def demo(out: Out, as_json: Json = False) -> None:
+    """The main job: train sparse-and and rule-and, run every analysis, draw the figures, print the verdicts."""
+    from analyses import commands
+
+    _say(commands.demo(out, quiet=as_json), as_json)
+
+
+@app.command(name="import")
+def import_checkpoint(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.pt", help="The tutorial's SelfAttention, torch.save(state_dict()).")
+    ],
+    task: Annotated[str, typer.Option(help="The task that it was trained on: sparse-and or rule-and.")],
+    targets: Annotated[str, typer.Option(help="Its target indices: 3,7,12 or, one set a rule, 3,7/2,5.")],
+    out: Out,
+    rule_positions: Annotated[str | None, typer.Option(help="Rule bits, most significant first. [the last]")] = None,
+    p: P = "balanced",
+    seed: Annotated[int, typer.Option(help="Seed of the data that analyses draw.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Take over a checkpoint of the tutorial as a run folder."""
+    from analyses import commands
+
+    _say(commands.import_checkpoint(file, task, targets, out, rule_positions, p, seed), as_json)
+
+
+def _say(said: tuple[Any, list[str]], as_json: bool) -> None:
+    content, lines = said
+    if as_json:
+        from interp.files import plain
+
+        typer.echo(json.dumps(plain(content), allow_nan=False))
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
+def analyze_as_module(name: str) -> None:
+    """`python -m analyses.NAME RUN`: the same as `boolens analyze RUN NAME`."""
+    main(["analyze", *sys.argv[1:2], name, *sys.argv[2:]] if len(sys.argv) > 1 else ["analyze", "--help"])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; bad input is one line on stderr and exit code 2, never a traceback."""
+    try:
+        code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except typer.TyperException as error:
+        message = getattr(error, "format_message", lambda: str(error))()
+        _fail(f"{message} (see `boolens --help`)")
+    except typer.Abort:
+        _fail("interrupted; finished parts are kept, and `boolens train ... --resume` goes on", code=130)
+    except OSError as error:
+        _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
+    except ValueError as error:
+        from interp.errors import BoolensError
+        from tasks.errors import TaskError
+
+        if not isinstance(error, BoolensError | TaskError):
+            raise
+        _fail(str(error))
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int = 2) -> None:
+    typer.echo(f"boolens: {' '.join(message.split())}", err=True)
+    sys.exit(code)

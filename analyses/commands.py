@@ -1,0 +1,125 @@
+"""What each command does; returns the JSON content and the lines to print."""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from analyses.options import import_task, model_config, parse_seeds, task_maker, train_config
+from analyses.overview import print_overview, sets_text, verdict_lines, write_overview
+from analyses.progress import progress_bar
+from analyses.results import chosen_analyses, envelope, run_analysis
+from analyses.runs import N_INPUTS, Run, find_runs
+from analyses.train import Plan, check_plan, import_run, train_seed
+from interp.checkpoint import import_tutorial
+from interp.threads import suited_threads
+
+Said = tuple[Any, list[str]]
+
+TASK_OPTIONS = ("n_ctx", "n_targets", "targets", "rule_positions", "n_rule_bits", "p")
+MODEL_OPTIONS = ("d_model", "n_heads", "d_head", "d_value", "positions", "bias", "d_mlp", "dropout", "init_std")
+TRAIN_OPTIONS = ("n_train", "n_valid", "steps", "lr", "batch_size", "log_every", "snapshot_every")
+DEMO = {
+    "sparse-and": {"task": "sparse-and", "n_ctx": 30, "n_targets": 3, "n_train": 200, "steps": 2000},
+    "rule-and": {"task": "rule-and", "n_ctx": 11, "targets": "3,7/2,5", "n_train": 300, "n_valid": 500, "steps": 3000},
+}
+
+
+def train(given: dict[str, Any]) -> Said:
+    """`boolens train`: `given` holds the command's options by name; those left out or None take their defaults."""
+    plan = make_plan(given)
+    device = given.get("device") or "cpu"
+    tasks = check_plan(plan, resume=bool(given.get("resume")), device=device)
+    with progress_bar(len(plan.seeds) * plan.training.steps, "training") as bar:
+        for number, seed in enumerate(plan.seeds):
+
+            def on_step(step: int, accuracy: float, number: int = number, seed: int = seed) -> None:
+                ahead = number * plan.training.steps + step - bar.done
+                bar.advance(ahead, f"seed {seed}: validation accuracy {accuracy:.3f}")
+
+            train_seed(plan, seed, tasks[seed], device=device, on_step=on_step)
+    from analyses.verdict import measure_accuracy
+
+    content, lines = [], []
+    for seed in plan.seeds:
+        run = Run(plan.folder(seed))
+        accuracy = measure_accuracy(run)
+        content.append({"run": str(run.path), "seed": seed, "task": run.task.to_dict(), "accuracy": accuracy.to_json()})
+        lines.append(
+            f"{run.path}: {run.task.NAME} {sets_text(run.task.targets)}, {run.architecture}; validation accuracy "
+            f"{accuracy.valid:.3f} (majority class {accuracy.majority:.3f}, balanced {accuracy.balanced:.3f})"
+        )
+    return content, lines
+
+
+def make_plan(given: dict[str, Any]) -> Plan:
+    """The training that the options ask for.
+
+    Raises:
+        BoolensError, TaskError: options that cannot be.
+    """
+    options = {"model": "attention", "seed": 0, "seeds": None} | given
+    seeds, many = parse_seeds(options["seed"], options["seeds"])
+    draw_task = task_maker(options["task"], **{name: options.get(name) for name in TASK_OPTIONS})
+    return Plan(
+        draw_task=draw_task,
+        model=model_config(options["model"], draw_task(seeds[0]).n_ctx, {n: options.get(n) for n in MODEL_OPTIONS}),
+        training=train_config(options["model"], {n: options.get(n) for n in TRAIN_OPTIONS}),
+        seeds=seeds,
+        out=Path(options["out"]),
+        many=many,
+    )
+
+
+def analyze(path: Path, names: Sequence[str], *, quiet: bool = False) -> Said:
+    """`boolens analyze`: every run at `path`, each analysis; a folder of seeds gets an overview."""
+    from analyses.target_recovery import TargetRecovery
+
+    runs = find_runs(path)
+    work = [(run, analysis) for run in runs for analysis in chosen_analyses(run, names)]
+    content: dict[str, dict[str, Any]] = {run.path.name: {} for run in runs}
+    recoveries: list[TargetRecovery] = []
+    widest = max(N_INPUTS * run.task.n_rules * run.task.n_ctx**2 for run in runs)
+    with progress_bar(len(work), "analysing") as bar, suited_threads(widest), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # unchanged or undefined cells are NaN and 0 in the results
+        for run, analysis in work:
+            bar.advance(0, f"{run.path.name}: {analysis.NAME}")
+            result = run_analysis(analysis, run)
+            content[run.path.name][analysis.NAME] = envelope(analysis.NAME, run, result)
+            if isinstance(result, TargetRecovery):
+                recoveries.append(result)
+            bar.advance()
+    lines = [line for run, r in zip(runs, recoveries, strict=False) for line in verdict_lines(run, r)]
+    if len(runs) > 1 and len(recoveries) == len(runs):
+        summary = write_overview(path, runs, recoveries)
+        if not quiet:
+            print_overview(runs, recoveries, summary)
+        return {"overview": summary, "runs": content}, [*lines, f"overview: {path / 'analyses' / 'overview.csv'}"]
+    written = [str(run.path / "analyses" / analysis.NAME) for run, analysis in work]
+    return content if len(runs) > 1 else content[runs[0].path.name], [*lines, *(f"written: {w}" for w in written)]
+
+
+def demo(out: Path, *, quiet: bool = False) -> Said:
+    """`boolens demo`: both tasks trained (or found trained) and analysed."""
+    content, lines = {}, []
+    for name, options in DEMO.items():
+        folder = out / name
+        _, trained = train({**options, "out": folder, "resume": True})
+        content[name], said = analyze(folder, (), quiet=quiet)
+        lines += [
+            *trained,
+            *(line for line in said if not line.startswith("written:")),
+            f"  figures: {folder}/analyses/*/figure.png",
+        ]
+    return content, lines
+
+
+def import_checkpoint(
+    file: Path, task: str, targets: str, out: Path, rule_positions: str | None, p: str, seed: int
+) -> Said:
+    """`boolens import`: the file's n_ctx is the task's."""
+    n_ctx = import_tutorial(file).cfg.n_ctx
+    made = import_task(task, targets, p, n_ctx, rule_positions)
+    import_run(file, made, out, seed)
+    content = {"run": str(out), "task": made.to_dict()}
+    return content, [f"{out}: {made.NAME} {sets_text(made.targets)}, imported from {file}; next: boolens analyze {out}"]

@@ -1,0 +1,157 @@
+"""Command-line options as tasks, configurations and seeds."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from interp.config import MODEL_CONFIGS, ModelConfig, TrainConfig
+from interp.errors import BoolensError
+from interp.seeds import torch_generator
+from tasks import TASKS, RuleAnd, SparseAnd, Task
+
+DEFAULT_N_CTX = {"sparse-and": 30, "rule-and": 11}
+DEFAULT_N_TARGETS = {"sparse-and": 3, "rule-and": 2}
+DEFAULT_LR = {"attention": 0.01, "mlp": 0.001, "linear": 0.01}
+
+
+def parse_seeds(seed: int, seeds: str | None) -> tuple[tuple[int, ...], bool]:
+    """The seeds and whether they were given as several: '0:32' is 0 to 31, '3,5' is 3 and 5.
+
+    Raises:
+        BoolensError: not of that form, empty, negative, or given twice.
+    """
+    if seeds is None:
+        found, many = [seed], False
+    else:
+        try:
+            if ":" in seeds:
+                start, end = seeds.split(":")
+                found = list(range(int(start or 0), int(end)))
+            else:
+                found = [int(part) for part in seeds.split(",")]
+        except ValueError:
+            raise BoolensError(f"--seeds {seeds!r} is not a range; write 0:32 (0 to 31) or 3,5,8") from None
+        many = True
+    if not found or min(found) < 0 or len(set(found)) < len(found):
+        raise BoolensError(
+            f"seeds {seeds if seeds is not None else seed!r} must be different whole numbers of at least 0"
+        )
+    return tuple(found), many
+
+
+def parse_index_sets(text: str, option: str = "--targets") -> list[list[int]]:
+    """'3,7/2,5' as [[3, 7], [2, 5]].
+
+    Raises:
+        BoolensError: not of that form.
+    """
+    try:
+        return [[int(index) for index in part.split(",")] for part in text.split("/")]
+    except ValueError:
+        raise BoolensError(
+            f"{option} {text!r} is not a list of indices; write 3,7,12 or, one set a rule, 3,7/2,5"
+        ) from None
+
+
+def parse_p(text: str | None) -> Any:
+    """'balanced' (the default), 'tutorial', or a number; anything else is left for the task to refuse."""
+    if text is None:
+        return "balanced"
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def task_maker(
+    name: str,
+    *,
+    n_ctx: int | None = None,
+    n_targets: int | None = None,
+    targets: str | None = None,
+    rule_positions: str | None = None,
+    n_rule_bits: int | None = None,
+    p: str | None = None,
+) -> Callable[[int], Task]:
+    """A function from the seed to the task: the targets given, or drawn from the seed's own stream.
+
+    Raises:
+        BoolensError: an unknown task, or options that exclude each other.
+    """
+    if name not in TASKS:
+        raise BoolensError(f"there is no task {name!r}; choose from {', '.join(sorted(TASKS))}")
+    size = DEFAULT_N_CTX[name] if n_ctx is None else n_ctx
+    if targets is not None and n_targets is not None:
+        raise BoolensError("--targets and --n-targets exclude each other; give one")
+    if name == "sparse-and" and (rule_positions is not None or n_rule_bits is not None):
+        raise BoolensError("sparse-and has no rule bits; leave --rule-positions and --n-rule-bits out, or use rule-and")
+    if targets is not None:
+        sets = parse_index_sets(targets)
+        if name == "sparse-and":
+            if len(sets) > 1:
+                raise BoolensError(
+                    f"--targets {targets!r} names {len(sets)} sets; sparse-and has one (rule-and takes 2**k)"
+                )
+            fixed: Task = SparseAnd(size, sets[0], parse_p(p))
+        else:
+            positions = parse_index_sets(rule_positions, "--rule-positions")[0] if rule_positions else None
+            fixed = RuleAnd(size, sets, parse_p(p), positions)
+        return lambda seed: fixed
+    if rule_positions is not None:
+        raise BoolensError("--rule-positions goes with --targets; drawn tasks have their rule bits last")
+    n = DEFAULT_N_TARGETS[name] if n_targets is None else n_targets
+    if name == "sparse-and":
+        return lambda seed: SparseAnd.draw(size, n, torch_generator(seed, "targets"), parse_p(p))
+    return lambda seed: RuleAnd.draw(size, n, torch_generator(seed, "targets"), parse_p(p), n_rule_bits or 1)
+
+
+def model_config(architecture: str, n_ctx: int, given: dict[str, Any]) -> ModelConfig:
+    """A model's configuration from the options that were given (those that are None keep their defaults).
+
+    Raises:
+        BoolensError: an unknown architecture, an option that it does not have, or a value out of range.
+    """
+    if architecture not in MODEL_CONFIGS:
+        raise BoolensError(f"there is no model {architecture!r}; choose from {', '.join(MODEL_CONFIGS)}")
+    kind = MODEL_CONFIGS[architecture]
+    fields = {name: value for name, value in given.items() if value is not None}
+    unknown = sorted(fields.keys() - kind.__dataclass_fields__.keys())
+    if unknown:
+        names = ", ".join("--" + name.replace("_", "-") for name in unknown)
+        raise BoolensError(f"a {architecture} model has no {names}; leave out, or choose another --model")
+    return kind(n_ctx=n_ctx, **fields)
+
+
+def train_config(architecture: str, given: dict[str, Any]) -> TrainConfig:
+    """The training's configuration; the learning rate defaults by architecture (the tutorial's)."""
+    fields = {name: value for name, value in given.items() if value is not None}
+    fields.setdefault("lr", DEFAULT_LR[architecture])
+    return TrainConfig(**fields)
+
+
+def read_options(path: Path, known: set[str]) -> dict[str, Any]:
+    """Options from a JSON file, by their names with underscores.
+
+    Raises:
+        BoolensError: no such file, not a JSON object, or an option that does not exist.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BoolensError(f"--config {path} does not exist") from None
+    except (ValueError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise BoolensError(f"--config {path} is not valid JSON ({error})") from None
+    if not isinstance(content, dict) or not content.keys() <= known:
+        unknown = sorted(content.keys() - known) if isinstance(content, dict) else type(content).__name__
+        raise BoolensError(f"--config {path}: unknown options {unknown}; an object may hold {', '.join(sorted(known))}")
+    return content
+
+
+def import_task(name: str, targets: str, p: str, n_ctx: int, rule_positions: str | None) -> Task:
+    """The task of an imported checkpoint, whose targets must be known.
+
+    Raises:
+        BoolensError, TaskError: an unknown or impossible task.
+    """
+    return task_maker(name, n_ctx=n_ctx, targets=targets, rule_positions=rule_positions, p=p)(0)

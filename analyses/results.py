@@ -1,0 +1,106 @@
+"""What an analysis is, and how its result lies on disk."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from analyses.runs import Run
+from interp.errors import BoolensError
+from interp.files import plain, write_atomic, write_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAMES = (
+    "samples",
+    "attention-patterns",
+    "effective-attention",
+    "ablation",
+    "activation-patching",
+    "target-recovery",
+)
+"""Every analysis, in the order in which they run; each is the module of the same name with underscores."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table: data.csv's header and rows."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+class Result(Protocol):
+    """A frozen result: what goes into result.json and data.csv."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+    def to_rows(self) -> Rows: ...
+
+
+class Analysis(Protocol):
+    """A module that answers one question about a run."""
+
+    NAME: str
+
+    def applies(self, run: Run) -> bool: ...
+
+    def compute(self, run: Run) -> Result: ...
+
+    def plot(self, result: Any) -> "Figure": ...
+
+
+def load_analysis(name: str) -> Analysis:
+    """The analysis module of a name.
+
+    Raises:
+        BoolensError: no such analysis.
+    """
+    if name not in NAMES:
+        raise BoolensError(f"there is no analysis {name!r}; choose from {', '.join(NAMES)}")
+    return import_module(f"analyses.{name.replace('-', '_')}")  # pyright: ignore[reportReturnType]
+
+
+def chosen_analyses(run: Run, names: Iterable[str] = ()) -> list[Analysis]:
+    """The named analyses, or all that apply to the run.
+
+    Raises:
+        BoolensError: no such analysis, or a named one that does not apply to the run's architecture.
+    """
+    named = [load_analysis(name) for name in names]
+    for analysis in named:
+        if not analysis.applies(run):
+            raise BoolensError(
+                f"{analysis.NAME} does not apply to {run.path}: a {run.architecture} model has no attention to look at"
+            )
+    return named or [a for a in map(load_analysis, NAMES) if a.applies(run)]
+
+
+def run_analysis(analysis: Analysis, run: Run) -> Result:
+    """Compute, draw and save one analysis under RUN/analyses/NAME."""
+    from interp.plots import save_figure
+
+    result = analysis.compute(run)
+    folder = run.path / "analyses" / analysis.NAME
+    table = result.to_rows()
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.columns)
+    writer.writerows([plain(row) for row in table.rows])
+    write_atomic(folder / "data.csv", text.getvalue().encode())
+    save_figure(analysis.plot(result), folder)
+    write_json(folder / "result.json", envelope(analysis.NAME, run, result))
+    return result
+
+
+def envelope(name: str, run: Run, result: Result) -> dict[str, Any]:
+    """result.json: schema, analysis, provenance and result."""
+    return {"schema": 1, "analysis": name, "run": run.provenance, "result": plain(result.to_json())}
+
+
+def result_path(run: Run, name: str) -> Path:
+    return run.path / "analyses" / name / "result.json"

@@ -1,0 +1,172 @@
+"""Effects of ablations and the recovery by patches, position by position."""
+
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+from numpy.typing import NDArray
+
+from interp.plots.checks import AxisLengths, positions_within
+from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
+from interp.plots.style import DIVERGING, finish, mark_targets, panel_width, position_axis, styled
+
+ABLATIONS_ACROSS, PATCHES_ACROSS = 3, 4  # panels in a row
+DODGE = 0.7  # cells that the kinds at one position share
+LIMIT = 1.0  # of the colour scale for patches, either way; 1 is full recovery
+RECOVERED = mpl.colormaps[DIVERGING].with_extremes(bad=(0, 0, 0, 0))  # NaN is see-through
+GREY, LINES = "0.88", "0.55"  # hatching where a patch's recovery is undefined
+
+
+def plot_ablation(
+    effect: Float[np.ndarray, "hook kind pos"],
+    low: Float[np.ndarray, "hook kind pos"],
+    high: Float[np.ndarray, "hook kind pos"],
+    *,
+    hooks: Sequence[str],
+    kinds: Sequence[str],
+    targets: Sequence[Sequence[int]],
+    rule_positions: Sequence[int] = (),
+    unit: str = "logit",
+) -> Figure:
+    """One panel a hook: metric(clean) − metric(ablated) at each position, one marker a kind, with its interval.
+
+    Args:
+        effect: in `unit`; NaN where a hook and kind do not go together.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        hooks: panel titles.
+        kinds: such as "zero", "mean", "resample".
+        targets: one sequence of positions a rule; those of all rules are marked.
+        rule_positions: where the rule bits stand.
+        unit: of `effect`, `low` and `high`.
+    """
+    lengths = AxisLengths()
+    values = lengths.numbers("effect", effect, "hook kind pos")
+    ends = [lengths.numbers(name, end, "hook kind pos") for name, end in (("low", low), ("high", high))]
+    hook_names = lengths.names("hooks", hooks, "hook")
+    kind_names = lengths.names("kinds", kinds, "kind")
+    n_hooks, _, n_ctx = values.shape
+    target_sets = lengths.targets(targets, n_ctx)
+    where_rule = positions_within("rule_positions", rule_positions, n_ctx)
+
+    across = min(n_hooks, ABLATIONS_ACROSS)
+    down = -(-n_hooks // across)
+    with styled():
+        least = max(2.4, 0.066 * max(map(len, hook_names)))  # inches, so that titles fit
+        size = (max(3.4, panel_width(n_ctx, least, max(4.2, least)) * across + 0.4), 2.1 * down + 0.7)
+        fig = Figure(figsize=size, layout="constrained")
+        panels = fig.subplots(down, across, sharey=True, squeeze=False)
+        for number, ax in enumerate(panels.flat):
+            if number >= n_hooks:
+                ax.remove()
+                continue
+            draw_effects(ax, values[number], ends[0][number], ends[1][number])
+            position_axis(ax, n_ctx, label="ablated position (index)")
+            mark_targets(ax, all_targets(target_sets), where_rule)
+            ax.set_title(hook_names[number])
+            if number % across == 0:
+                ax.set_ylabel(f"effect, clean − ablated\n({unit})")
+        figure_legend(fig, [*kind_handles(kind_names), *target_handles(target_sets, where_rule, spell_out=True)])
+        return finish(fig)
+
+
+def draw_effects(ax: Axes, effect: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
+    """Markers side by side within each position's cell, over the zero line; what is NaN is left out."""
+    n_kinds, n_ctx = effect.shape
+    ax.axhline(0, color="0.5", linewidth=0.6, zorder=1)
+    if not np.isfinite(effect).any():
+        ax.text(0.5, 0.5, "does not apply", transform=ax.transAxes, ha="center", va="center", color="0.35",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 2})  # fmt: skip
+        return
+    size = float(np.clip(110 / n_ctx, 1.6, 4))
+    for k in range(n_kinds):
+        where = np.flatnonzero(np.isfinite(effect[k]))
+        xs = where + (k - (n_kinds - 1) / 2) * DODGE / n_kinds
+        colour, marker = kind_look(k)
+        known = np.isfinite(low[k, where]) & np.isfinite(high[k, where])
+        interval = low[k, where][known], high[k, where][known]
+        ax.vlines(xs[known], *interval, colors=colour, linewidths=0.7 if n_ctx <= 60 else 0.4)
+        ax.plot(
+            xs, effect[k, where], marker, color=colour, markersize=size, markeredgecolor="0.2",
+            markeredgewidth=0.3 if size > 2 else 0, label=f"_kind {k}",
+        )  # fmt: skip
+
+
+def plot_patching(
+    recovered: Float[np.ndarray, "direction hook group pos"],
+    *,
+    directions: Sequence[str],
+    hooks: Sequence[str],
+    groups: Sequence[str],
+    targets: Sequence[Sequence[int]],
+    rule_positions: Sequence[int] = (),
+) -> Figure:
+    """A row of panels a direction, a column a hook: the group (y) by the patched position (x).
+
+    More than four hooks go on in further rows below. One colour scale from −1 to 1 holds everywhere.
+
+    Args:
+        recovered: (patched − corrupted) / (clean − corrupted), a fraction; NaN where undefined (hatched).
+        directions: such as "denoise", "noise".
+        hooks: the names of the hooks.
+        groups: kinds of pair, such as "target 3", "rule bit".
+        targets: one sequence of positions a rule; those of all rules are marked.
+        rule_positions: where the rule bits stand.
+    """
+    lengths = AxisLengths()
+    values = lengths.numbers("recovered", recovered, "direction hook group pos")
+    direction_names = lengths.names("directions", directions, "direction")
+    hook_names = lengths.names("hooks", hooks, "hook")
+    group_names = lengths.names("groups", groups, "group")
+    n_directions, n_hooks, n_groups, n_ctx = values.shape
+    target_sets = lengths.targets(targets, n_ctx)
+    where_rule = positions_within("rule_positions", rule_positions, n_ctx)
+
+    across = min(n_hooks, PATCHES_ACROSS)
+    down = -(-n_hooks // across) * n_directions
+    margins = 0.075 * max(map(len, group_names)) + 1.2  # inches: group names and the colour bar
+    titles = [[f"{direction}: {hook}" for hook in hook_names] for direction in direction_names]
+    least = max(2.0, 0.066 * max(len(title) for row in titles for title in row))  # inches, so that titles fit
+    width = max(4.2, panel_width(n_ctx, least, max(3.6, least)) * across + margins)
+    height = max(2.6, (0.2 * n_groups + 0.8) * down + 0.6)
+    with styled():
+        fig = Figure(figsize=(width, height), layout="constrained")
+        panels = fig.subplots(down, across, squeeze=False)
+        for (row, column), ax in np.ndenumerate(panels):
+            block, d = divmod(row, n_directions)
+            hook = block * across + column
+            if hook >= n_hooks:
+                ax.remove()
+                continue
+            draw_recovered(ax, values[d, hook])
+            ax.set_yticks(range(n_groups), group_names if column == 0 else [""] * n_groups)
+            position_axis(ax, n_ctx, label="patched position (index)")
+            mark_targets(ax, all_targets(target_sets), where_rule)
+            ax.set(title=titles[d][hook], ylabel="group" if column == 0 else "")
+        finite = values[np.isfinite(values)]
+        beyond = (bool((finite < -LIMIT).any()), bool((finite > LIMIT).any()))
+        extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[beyond]
+        label = "fraction of the logit\ndifference recovered"
+        colours = ScalarMappable(Normalize(-LIMIT, LIMIT), RECOVERED)
+        fig.colorbar(
+            colours, ax=fig.axes, extend=extend, label=label,
+            fraction=0.2 / width, aspect=8 * height, pad=0.12 / width,  # a bar 1/8 inch wide
+        )  # fmt: skip
+        handles = target_handles(target_sets, where_rule, spell_out=True)
+        if np.isnan(values).any():
+            handles.append(Patch(facecolor=GREY, edgecolor=LINES, hatch="////", linewidth=0.4, label="undefined (NaN)"))
+        figure_legend(fig, handles)
+        return finish(fig)
+
+
+def draw_recovered(ax: Axes, recovered: NDArray[np.float64]) -> None:
+    """One heatmap [group, pos]; through NaN cells the hatched ground is seen."""
+    hatched = {"facecolor": GREY, "edgecolor": LINES, "hatch": "////", "linewidth": 0}
+    ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=-0.5, **hatched))  # over the target bands
+    ax.imshow(recovered, cmap=RECOVERED, norm=Normalize(-LIMIT, LIMIT), aspect="auto", interpolation="none")

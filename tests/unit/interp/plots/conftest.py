@@ -1,0 +1,109 @@
+"""Figures of every kind with made-up numbers, and a watch over what they leave behind."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from interp.plots import (
+    plot_ablation,
+    plot_attention_patterns,
+    plot_effective_attention,
+    plot_gain_attention,
+    plot_patching,
+    plot_samples,
+    plot_target_recovery,
+)
+
+
+@pytest.fixture(autouse=True)
+def settings_stay() -> Iterator[None]:
+    """No test, and so no plot, changes matplotlib's settings."""
+
+    def settings() -> dict[str, Any]:
+        return {key: value for key, value in mpl.rcParams.copy().items() if key != "backend"}  # found out when asked
+
+    before = settings()
+    yield
+    assert settings() == before
+
+
+def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> Figure:
+    """A figure of this kind, with up to two targets a rule."""
+    draw = np.random.default_rng(n_ctx)
+    rule_positions = (n_ctx - 1,) if n_rules > 1 else ()
+    targets = [[(3 * rule + i) % n_ctx for i in range(min(2, n_ctx))] for rule in range(n_rules)]
+    n_samples = 23
+    labels, rule = draw.random(n_samples) < 0.5, np.arange(n_samples) % n_rules
+    values = draw.normal(size=(n_rules, n_heads, n_ctx))
+    low, high = values - 0.2, values + 0.1
+    heads = [f"head {head}" for head in range(n_heads)]
+    match kind:
+        case "samples":
+            x = draw.integers(0, 2, (n_samples, n_ctx))
+            return plot_samples(x, labels, targets=targets, rule_positions=rule_positions, rule=rule)
+        case "attention":
+            samples = draw.dirichlet(np.ones(n_ctx), (n_samples, n_heads))
+            images = draw.dirichlet(np.ones(n_ctx), (n_rules, n_heads, n_ctx))
+            mean, sd = images.mean(2), images.std(2)
+            return plot_attention_patterns(
+                samples, labels, rule, mean, sd, images, targets=targets, rule_positions=rule_positions
+            )
+        case "effective":
+            return plot_effective_attention(
+                values, low, high, values, channels=heads, targets=targets, rule_positions=rule_positions
+            )
+        case "ablation":
+            hooks = [f"blocks.0.attn.hook_{number}" for number in range(n_rules)]
+            return plot_ablation(
+                values, low, high, hooks=hooks, kinds=heads, targets=targets, rule_positions=rule_positions
+            )
+        case "patching":
+            groups = [f"target {number}" for number in range(4)]
+            return plot_patching(
+                draw.normal(size=(2, n_heads, 4, n_ctx)), directions=["denoise", "noise"], hooks=heads, groups=groups,
+                targets=targets, rule_positions=rule_positions,
+            )  # fmt: skip
+        case "recovery":
+            match, p_value = np.zeros((n_rules, n_heads), bool), np.full((n_rules, n_heads), 2.5e-5)
+            return plot_target_recovery(
+                values, methods=heads, top=[[[0]] * n_heads] * n_rules, match=match, p_value=p_value,
+                targets=targets, rule_positions=rule_positions,
+            )  # fmt: skip
+        case _:
+            weights = np.full(n_ctx, 1 / n_ctx)
+            return plot_gain_attention(values[0, 0], low[0, 0], weights, high[0, 0], 0.5, z1=1, z2=2)
+
+
+@pytest.fixture
+def example() -> Callable[..., Figure]:
+    """See :func:`make_example`."""
+    return make_example
+
+
+@pytest.fixture
+def seen_texts() -> Callable[[Figure], list[tuple[str, list[float]]]]:
+    """Gives every text that is drawn, with its box (left, bottom, right, top) in pixels."""
+
+    def find(fig: Figure) -> list[tuple[str, list[float]]]:
+        canvas = FigureCanvasAgg(fig)
+        canvas.draw()
+        unseen: set[int] = set()
+        for ax in fig.axes:
+            for axis in (ax.xaxis, ax.yaxis):
+                low, high = sorted(axis.get_view_interval())
+                for tick in axis.get_major_ticks():
+                    if not (ax.axison and low <= tick.get_loc() <= high):
+                        unseen |= {id(tick.label1), id(tick.label2)}
+        found = []
+        for text in fig.findobj(Text):
+            if isinstance(text, Text) and text.get_visible() and text.get_text().strip() and id(text) not in unseen:
+                found.append((text.get_text(), list(text.get_window_extent(canvas.get_renderer()).extents)))
+        return found
+
+    return find
