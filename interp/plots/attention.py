@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from interp.plots.checks import AxisLengths, boolean, positions_within, rule_of_sample
 from interp.plots.legends import dot, figure_legend, rule_title, target_handles
-from interp.plots.style import FALSE, SEQUENTIAL, TRUE, finish, mark_targets, panel_width, position_axis, styled
+from interp.plots.style import FALSE, SEQUENTIAL, TRUE, mark_targets, panel_width, position_axis, styled
 
 SIDE, SPREAD = 0.24, 0.13  # cells: False stands left of the position by SIDE and True right, each ± SPREAD
 MOST_VECTOR_POINTS = 5000  # a panel with more is an image in SVG files
@@ -85,7 +85,7 @@ def plot_attention_patterns(
             left.set_title(f"head {h}, {rule_title(r, target_sets)}")
             right.set_title("mean over samples")
         figure_legend(fig, [*sample_handles(), *target_handles(target_sets, where_rule)])
-        return finish(fig)
+        return fig
 
 
 def draw_samples(ax: Axes, points: NDArray[np.float64], truth: NDArray[np.bool_]) -> None:

@@ -18,7 +18,6 @@ from interp.plots.style import (
     CATEGORICAL,
     NEGATIVE,
     POSITIVE,
-    finish,
     mark_targets,
     panel_width,
     position_axis,
@@ -90,7 +89,7 @@ def plot_effective_attention(
                 draw_graph(ax, edges[r, c], target_sets[r], where_rule, scale=scale, height=inside)
                 ax.set_title(name)
         figure_legend(fig, [*channel_handles(names), *target_handles(target_sets, where_rule), *edge_handles(largest)])
-        return finish(fig)
+        return fig
 
 
 def draw_bars(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
-from interp.plots.style import DIVERGING, finish, mark_targets, panel_width, position_axis, styled
+from interp.plots.style import DIVERGING, mark_targets, panel_width, position_axis, styled
 
 ABLATIONS_ACROSS, PATCHES_ACROSS = 3, 4  # panels in a row
 DODGE = 0.7  # cells that the kinds at one position share
@@ -73,7 +73,7 @@ def plot_ablation(
             if number % across == 0:
                 ax.set_ylabel(f"effect, clean − ablated\n({unit})")
         figure_legend(fig, [*kind_handles(kind_names), *target_handles(target_sets, where_rule, spell_out=True)])
-        return finish(fig)
+        return fig
 
 
 def draw_effects(ax: Axes, effect: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
@@ -162,7 +162,7 @@ def plot_patching(
         if np.isnan(values).any():
             handles.append(Patch(facecolor=GREY, edgecolor=LINES, hatch="////", linewidth=0.4, label="undefined (NaN)"))
         figure_legend(fig, handles)
-        return finish(fig)
+        return fig
 
 
 def draw_recovered(ax: Axes, recovered: NDArray[np.float64]) -> None:

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from interp.plots.checks import AxisLengths
-from interp.plots.style import NEGATIVE, NEUTRAL, POSITIVE, finish, panel_width, position_axis, styled
+from interp.plots.style import NEGATIVE, NEUTRAL, POSITIVE, bar_width, panel_width, position_axis, styled
 
 
 def plot_gain_attention(
@@ -45,13 +45,15 @@ def plot_gain_attention(
         ):
             patterns.plot(where, q, look, color=colour, markersize=size, linewidth=1.2, label=label)
         patterns.set_ylabel("pattern\n(score per unit of gain)")
-        middle.bar(where, chosen, width=0.85, color="black", linewidth=0, label="weights w\n= softmax(z₁q₁ + z₂q₂)")
+        middle.bar(
+            where, chosen, width=bar_width(n_ctx), color="black", linewidth=0, label="weights w\n= softmax(z₁q₁ + z₂q₂)"
+        )
         middle.set_ylabel("weight\n(probability)")
-        below.bar(where, given, width=0.85, color=NEUTRAL, linewidth=0, label="input x")
+        below.bar(where, given, width=bar_width(n_ctx), color=NEUTRAL, linewidth=0, label="input x")
         below.axhline(y, color="black", linewidth=1.2, linestyle="--", label=f"output y = w · x = {y:.3g}")
         below.axhline(0, color="black", linewidth=0.6)
         below.set_ylabel("input, output\n(value)")
         for ax in (patterns, middle, below):
             position_axis(ax, n_ctx, label="position (index)" if ax is below else "")
             ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
-        return finish(fig)
+        return fig

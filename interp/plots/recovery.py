@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from interp.errors import BoolensError
 from interp.plots.checks import AxisLengths, boolean, positions_within
 from interp.plots.legends import dot, figure_legend, rule_title, target_handles
-from interp.plots.style import NEUTRAL, TARGET, finish, mark_targets, panel_width, points_away, position_axis, styled
+from interp.plots.style import NEUTRAL, TARGET, bar_width, mark_targets, panel_width, points_away, position_axis, styled
 
 UNITS = {  # of the methods' scores, as target-recovery defines them
     "attention": "probability",
@@ -79,7 +79,7 @@ def plot_target_recovery(
             dot("black", "o", "ranked on top", size=3),
         ]
         figure_legend(fig, [*handles, *target_handles(target_sets, where_rule)])
-        return finish(fig)
+        return fig
 
 
 def top_positions(
@@ -102,7 +102,7 @@ def draw_scores(ax: Axes, scores: NDArray[np.float64], targets: Sequence[int], t
     """A bar at each position that has a score, green for targets, and a dot above each of `top`."""
     where = np.flatnonzero(np.isfinite(scores))
     colours = [TARGET if position in targets else NEUTRAL for position in where]
-    ax.bar(where, scores[where], width=0.85, color=colours, linewidth=0)
+    ax.bar(where, scores[where], width=bar_width(len(scores)), color=colours, linewidth=0)
     ax.axhline(0, color="black", linewidth=0.6)
     ax.margins(y=0.16)
     if not top:

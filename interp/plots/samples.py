@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from interp.errors import BoolensError
 from interp.plots.checks import AxisLengths, boolean, positions_within, rule_of_sample
 from interp.plots.legends import figure_legend, target_handles
-from interp.plots.style import TARGET, finish, mark_targets, position_axis, styled
+from interp.plots.style import TARGET, mark_targets, position_axis, styled
 
 
 def plot_samples(
@@ -69,7 +69,7 @@ def plot_samples(
             label="target" if len(target_sets) == 1 else "target of its rule",
         )
         figure_legend(fig, [*legend, frame, *target_handles(target_sets, where_rule)])
-        return finish(fig)
+        return fig
 
 
 def draw_cells(ax: Axes, cells: NDArray[np.bool_]) -> None:

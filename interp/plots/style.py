@@ -14,7 +14,6 @@ from typing import Any, Literal
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.ticker import Locator
@@ -158,17 +157,14 @@ def axis_name(which: str) -> str:
     return which
 
 
+def bar_width(n_ctx: int) -> float:
+    """Width in cells of a bar at each position; many bars touch, for gaps below a pixel would come and go."""
+    return 0.85 if n_ctx <= 60 else 1.0
+
+
 def panel_width(n_ctx: int, least: float = 2.4, most: float = 5.6) -> float:
     """Width in inches of a panel with `n_ctx` positions across."""
     return min(most, max(least, 1.6 + 0.06 * n_ctx))
-
-
-def finish(fig: Figure) -> Figure:
-    """Makes each axis' first tick now: later ones copy it, also when drawn outside :func:`styled`."""
-    for axis in fig.findobj(Axis):  # also those of inset colour bars, which fig.axes leaves out
-        if isinstance(axis, Axis):
-            axis.get_major_ticks(1)
-    return fig
 
 
 def save_figure(fig: Figure, folder: str | os.PathLike[str], stem: str = "figure") -> tuple[FilePath, FilePath]:

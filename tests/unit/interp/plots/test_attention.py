@@ -107,6 +107,7 @@ def test_a_rule_without_samples_is_left_empty() -> None:
     mean[1], sd[1] = np.nan, np.nan
     fig = plot_attention_patterns(SAMPLES, LABELS, 0 * RULE, mean, sd, HEATMAP, targets=TARGETS)
     assert len(np.asarray(points(panel(fig, 1, 0, 0), True).get_offsets())) == 0
+    assert panel(fig, 1, 0, 0).get_ylim()[1] == pytest.approx(1.06 * max(SAMPLES.max(), np.nanmax(mean + sd)))
     fig.draw_without_rendering()
 
 
