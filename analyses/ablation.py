@@ -139,6 +139,7 @@ def plot(result: Ablation) -> "Figure":
         kinds=KINDS,
         targets=result.targets,
         rule_positions=result.rule_positions,
+        panel_rules=[r for _ in result.hooks for r in range(n_rules)],
     )
 
 

@@ -12,7 +12,6 @@ app = typer.Typer(
     name="boolens",
     help="From a trained attention checkpoint to a tested account of what it computes.",
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -69,8 +68,7 @@ def train(
 
     given = dict(context.params)
     if config is not None:
-        known = given.keys() - {"config", "as_json", "resume", "task", "out"}
-        for name, value in read_options(config, set(known)).items():
+        for name, value in read_options(config).items():
             source = context.get_parameter_source(name)
             if source is not None and source.name == "DEFAULT":
                 given[name] = value
@@ -129,7 +127,7 @@ def _say(said: tuple[Any, list[str]], as_json: bool) -> None:
 
 def analyze_as_module(name: str) -> None:
     """`python -m analyses.NAME RUN`: the same as `boolens analyze RUN NAME`."""
-    main(["analyze", *sys.argv[1:2], name, *sys.argv[2:]] if len(sys.argv) > 1 else ["analyze", "--help"])
+    main(["analyze", *sys.argv[1:], name] if len(sys.argv) > 1 else ["analyze", "--help"])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

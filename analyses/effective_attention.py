@@ -168,6 +168,8 @@ def plot(result: EffectiveAttention) -> "Figure":
         result.low,
         result.high,
         result.contribution,
+        by_src=result.by_src,
+        by_dest=result.by_dest,
         channels=result.channels,
         targets=result.targets,
         rule_positions=result.rule_positions,

@@ -14,13 +14,25 @@ DEFAULT_N_CTX = {"sparse-and": 30, "rule-and": 11}
 DEFAULT_N_TARGETS = {"sparse-and": 3, "rule-and": 2}
 DEFAULT_LR = {"attention": 0.01, "mlp": 0.001, "linear": 0.01}
 
+OPTION_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("n_ctx", "n_targets", "n_rule_bits", "d_model", "n_heads", "d_head", "d_value", "d_mlp"), (int,)),
+    **dict.fromkeys(("n_train", "n_valid", "steps", "batch_size", "log_every", "snapshot_every", "seed"), (int,)),
+    **dict.fromkeys(("dropout", "init_std", "lr"), (int, float)),
+    **dict.fromkeys(("model", "targets", "rule_positions", "positions", "seeds", "device"), (str,)),
+    "p": (int, float, str),
+    "bias": (bool,),
+}
+"""What a --config file may hold."""
+
 
 def parse_seeds(seed: int, seeds: str | None) -> tuple[tuple[int, ...], bool]:
     """The seeds and whether they were given as several: '0:32' is 0 to 31, '3,5' is 3 and 5.
 
     Raises:
-        BoolensError: not of that form, empty, negative, or given twice.
+        BoolensError: not of that form, empty, negative, or given twice; or a seed beside them.
     """
+    if seeds is not None and seed:
+        raise BoolensError(f"--seed {seed} and --seeds {seeds} exclude each other; give one")
     if seeds is None:
         found, many = [seed], False
     else:
@@ -86,6 +98,8 @@ def task_maker(
         raise BoolensError("--targets and --n-targets exclude each other; give one")
     if name == "sparse-and" and (rule_positions is not None or n_rule_bits is not None):
         raise BoolensError("sparse-and has no rule bits; leave --rule-positions and --n-rule-bits out, or use rule-and")
+    if targets is not None and n_rule_bits is not None:
+        raise BoolensError("--targets says by its number of sets how many rule bits there are; leave --n-rule-bits out")
     if targets is not None:
         sets = parse_index_sets(targets)
         if name == "sparse-and":
@@ -95,15 +109,20 @@ def task_maker(
                 )
             fixed: Task = SparseAnd(size, sets[0], parse_p(p))
         else:
-            positions = parse_index_sets(rule_positions, "--rule-positions")[0] if rule_positions else None
+            positions = None
+            if rule_positions is not None:
+                positions, *more = parse_index_sets(rule_positions, "--rule-positions")
+                if more:
+                    raise BoolensError(f"--rule-positions {rule_positions!r} names several sets; write one, as 9,10")
             fixed = RuleAnd(size, sets, parse_p(p), positions)
         return lambda seed: fixed
     if rule_positions is not None:
         raise BoolensError("--rule-positions goes with --targets; drawn tasks have their rule bits last")
     n = DEFAULT_N_TARGETS[name] if n_targets is None else n_targets
+    bits = 1 if n_rule_bits is None else n_rule_bits
     if name == "sparse-and":
         return lambda seed: SparseAnd.draw(size, n, torch_generator(seed, "targets"), parse_p(p))
-    return lambda seed: RuleAnd.draw(size, n, torch_generator(seed, "targets"), parse_p(p), n_rule_bits or 1)
+    return lambda seed: RuleAnd.draw(size, n, torch_generator(seed, "targets"), parse_p(p), bits)
 
 
 def model_config(architecture: str, n_ctx: int, given: dict[str, Any]) -> ModelConfig:
@@ -130,11 +149,11 @@ def train_config(architecture: str, given: dict[str, Any]) -> TrainConfig:
     return TrainConfig(**fields)
 
 
-def read_options(path: Path, known: set[str]) -> dict[str, Any]:
+def read_options(path: Path) -> dict[str, Any]:
     """Options from a JSON file, by their names with underscores.
 
     Raises:
-        BoolensError: no such file, not a JSON object, or an option that does not exist.
+        BoolensError: no such file, not a JSON object, an option that does not exist, or a value of the wrong type.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -142,9 +161,16 @@ def read_options(path: Path, known: set[str]) -> dict[str, Any]:
         raise BoolensError(f"--config {path} does not exist") from None
     except (ValueError, UnicodeDecodeError, IsADirectoryError) as error:
         raise BoolensError(f"--config {path} is not valid JSON ({error})") from None
-    if not isinstance(content, dict) or not content.keys() <= known:
-        unknown = sorted(content.keys() - known) if isinstance(content, dict) else type(content).__name__
-        raise BoolensError(f"--config {path}: unknown options {unknown}; an object may hold {', '.join(sorted(known))}")
+    if not isinstance(content, dict):
+        raise BoolensError(f"--config {path} holds {type(content).__name__}; write an object of options")
+    unknown = sorted(content.keys() - OPTION_TYPES.keys())
+    if unknown:
+        raise BoolensError(f"--config {path}: unknown options {unknown}; there are {', '.join(sorted(OPTION_TYPES))}")
+    for name, value in content.items():
+        if type(value) not in OPTION_TYPES[name]:
+            words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+            kinds = " or ".join(words[kind] for kind in OPTION_TYPES[name])
+            raise BoolensError(f"--config {path}: {name} is {value!r}; it must be {kinds}")
     return content
 
 

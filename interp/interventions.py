@@ -47,21 +47,31 @@ def patch(hook: str, values: Tensor, *, pos: int | None = None, head: int | None
     """
 
     def edit(activation: Tensor, hook: Any) -> Tensor:
-        if values.shape[1:] != activation.shape[1:] or len(values) not in (1, len(activation)):
-            raise BoolensError(
-                f"{hook.name}: values of shape {tuple(values.shape)} do not fit the activation's "
-                f"{tuple(activation.shape)}; only the batch axis may be 1"
-            )
+        put = fitted(values, activation, hook.name)
         where: list[Any] = [slice(None)] * activation.ndim
         for axis, index in (("pos", pos), ("head", head)):
             if index is not None:
                 dim = axis_of(hook.name, axis)
                 where[dim] = index_in(index, activation.shape[dim], axis)
         edited = activation.clone()
-        edited[tuple(where)] = values.to(activation).expand_as(activation)[tuple(where)]
+        edited[tuple(where)] = put[tuple(where)]
         return edited
 
     return hook, edit
+
+
+def fitted(values: Tensor, activation: Tensor, hook: str) -> Tensor:
+    """The values in the activation's type and shape; only their batch axis may be 1.
+
+    Raises:
+        BoolensError: shapes that differ otherwise.
+    """
+    if values.shape[1:] != activation.shape[1:] or values.shape[:1] not in ((1,), activation.shape[:1]):
+        raise BoolensError(
+            f"{hook}: values of shape {tuple(values.shape)} do not fit the activation's "
+            f"{tuple(activation.shape)}; only the batch axis may be 1"
+        )
+    return values.to(activation).expand_as(activation)
 
 
 def remove_key(pos: int, *, head: int | None = None) -> Edit:
@@ -72,12 +82,11 @@ def remove_key(pos: int, *, head: int | None = None) -> Edit:
     """
 
     def edit(scores: Tensor, hook: Any) -> Tensor:
-        n_ctx = scores.shape[-1]
-        if n_ctx == 1:
-            raise BoolensError("removing the only key leaves nothing to attend to; n_ctx must be at least 2")
         heads = slice(None) if head is None else index_in(head, scores.shape[1], "head")
         edited = scores.clone()
-        edited[:, heads, :, index_in(pos, n_ctx, "pos")] = -torch.inf
+        edited[:, heads, :, index_in(pos, scores.shape[-1], "pos")] = -torch.inf
+        if edited.isneginf().all(dim=-1).any():
+            raise BoolensError(f"removing key {pos} leaves nothing to attend to; keep at least one of the keys")
         return edited
 
     return SCORES, edit
@@ -97,7 +106,7 @@ def patch_each_position(
         UnchangedWarning: the values are those that were there, so nothing was changed anywhere.
     """
     _, cache = run(model, x, record=[hook])
-    if torch.equal(cache[hook], values.to(cache[hook]).expand_as(cache[hook])):
+    if torch.equal(cache[hook], fitted(values, cache[hook], hook)):
         warnings.warn(
             f"the intervention at {hook} changes no activation on these {len(x)} inputs", UnchangedWarning, stacklevel=2
         )

@@ -42,11 +42,14 @@ def permutation_test(
     Ties count against the targets (sums within rounding of theirs count as at least as large).
 
     Raises:
-        BoolensError: targets that are not among the candidates, or no targets.
+        BoolensError: targets that are not among the candidates, no targets, or an index given twice.
     """
     if not targets or not set(targets) <= set(candidates):
         raise BoolensError(f"targets {list(targets)} must be a non-empty subset of the candidates {list(candidates)}")
-    values = np.asarray(scores, dtype=np.float64)[list(candidates)]
+    if len(set(targets)) < len(targets) or len(set(candidates)) < len(candidates):
+        raise BoolensError(f"targets {list(targets)}, candidates {list(candidates)}: name each index once")
+    scores = np.asarray(scores, dtype=np.float64)
+    values = scores[list(candidates)]
     n, s = len(candidates), len(targets)
     exact = math.comb(n, s) <= ENUMERATE_UP_TO
     if exact:
@@ -57,7 +60,7 @@ def permutation_test(
         return PermutationTest(math.nan, exact, len(sets), np.full(len(sets), math.nan))
     tolerance = 1e-9 * np.abs(values).sum()
     sums = np.round(values[sets].sum(axis=1) / tolerance) if tolerance else np.zeros(len(sets))
-    observed = float(np.round(np.asarray(scores)[list(targets)].sum() / tolerance)) if tolerance else 0.0
+    observed = float(np.round(scores[list(targets)].sum() / tolerance)) if tolerance else 0.0
     at_least = int(np.count_nonzero(sums >= observed - 1))
     p_value = at_least / len(sets) if exact else (1 + at_least) / (1 + len(sets))
     null = rankdata(-sums, method="max") / len(sets)
@@ -81,7 +84,7 @@ def joint_p_value(tests: Sequence[PermutationTest], generator: np.random.Generat
         for test in tests:
             total = np.add.outer(total, np.log(test.null)).ravel()
         return float((total <= observed + 1e-9).mean()), True
-    total = sum(np.log(generator.choice(t.null, N_SAMPLED)) for t in tests)
+    total = np.sum([np.log(generator.choice(t.null, N_SAMPLED)) for t in tests], axis=0)
     return (1 + int((total <= observed + 1e-9).sum())) / (1 + N_SAMPLED), False
 
 
@@ -117,9 +120,17 @@ def bootstrap_mean(
     n_resamples: int = 1000,
     level: float = 0.95,
 ) -> tuple[Float[np.ndarray, "*cell"], Float[np.ndarray, "*cell"]]:
-    """Percentile bootstrap interval of the mean over samples, the same resamples for every cell."""
+    """Percentile bootstrap interval of the mean over samples, the same resamples for every cell.
+
+    Raises:
+        BoolensError: no samples, no resamples, or a level outside (0, 1).
+    """
     values = np.asarray(values, dtype=np.float64)
     n = len(values)
+    if n < 1 or n_resamples < 1 or not 0 < level < 1:
+        raise BoolensError(
+            f"{n} samples, {n_resamples} resamples, level {level}; need at least one of each and a level in (0, 1)"
+        )
     counts = generator.multinomial(n, np.full(n, 1 / n), size=n_resamples)
     means = (counts @ values.reshape(n, -1) / n).reshape(n_resamples, *values.shape[1:])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)

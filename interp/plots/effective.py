@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.graph import draw_graph
-from interp.plots.legends import figure_legend, rule_title, target_handles
+from interp.plots.legends import dot, figure_legend, kind_look, rule_title, target_handles
 from interp.plots.style import (
     CATEGORICAL,
     NEGATIVE,
@@ -26,6 +26,7 @@ from interp.plots.style import (
 
 HATCHES = ("", "////", "....")  # a second and third round through the colours
 MOST_BARS = 150  # side by side in one panel; with more, each channel has its own
+SIDES = ("terms by key (src)", "terms by query (dest)")
 WIDEST = 5.0  # points, the edge with the largest absolute contribution
 
 
@@ -35,18 +36,22 @@ def plot_effective_attention(
     high: Float[np.ndarray, "rule channel src"],
     contribution: Float[np.ndarray, "rule channel src"],
     *,
+    by_src: Float[np.ndarray, "rule src"],
+    by_dest: Float[np.ndarray, "rule dest"],
     channels: Sequence[str],
     targets: Sequence[Sequence[int]],
     rule_positions: Sequence[int] = (),
     unit: str = "logit per unit of value",
 ) -> Figure:
-    """For each rule, signed bars with their interval, and a graph of each channel's edges to the logit.
+    """For each rule, signed bars with their interval, a graph of each channel's edges to the logit, and both sides.
 
     Args:
         mean: effective attention, in `unit`.
         low: lower end of its interval.
         high: upper end of its interval.
         contribution: what each position adds to the logit, in logit; sets the edges' width and colour.
+        by_src: variance of the logit's terms summed by key, in logit².
+        by_dest: variance of the same logit's terms summed by query, in logit².
         channels: names, such as "head 0".
         targets: one sequence of positions a rule.
         rule_positions: where the rule bits stand.
@@ -56,6 +61,7 @@ def plot_effective_attention(
     height = lengths.numbers("mean", mean, "rule channel src")
     ends = [lengths.numbers(name, end, "rule channel src") for name, end in (("low", low), ("high", high))]
     edges = lengths.numbers("contribution", contribution, "rule channel src")
+    sides = [lengths.numbers("by_src", by_src, "rule src"), lengths.numbers("by_dest", by_dest, "rule dest")]
     names = lengths.names("channels", channels, "channel")
     n_rules, n_channels, n_ctx = height.shape
     target_sets = lengths.targets(targets, n_ctx)
@@ -70,8 +76,9 @@ def plot_effective_attention(
     width, graph_width = panel_width(n_ctx), 1.7  # inches
     row_height = max(2.3, 1.75 * down, 1.4 * len(lanes))
     with styled():
-        fig = Figure(figsize=(width + graph_width * across, row_height * n_rules + 0.6), layout="constrained")
-        grid = fig.add_gridspec(n_rules, 2, width_ratios=[width, graph_width * across])
+        size = (2 * width + graph_width * across, row_height * n_rules + 0.6)
+        fig = Figure(figsize=size, layout="constrained")
+        grid = fig.add_gridspec(n_rules, 3, width_ratios=[width, graph_width * across, width])
         first: Axes | None = None
         for r in range(n_rules):
             left, right = grid[r, 0].subgridspec(len(lanes), 1), grid[r, 1].subgridspec(down, across)
@@ -88,8 +95,24 @@ def plot_effective_attention(
                 inside = (row_height / down - 0.55) * 72  # points, without title and margins
                 draw_graph(ax, edges[r, c], target_sets[r], where_rule, scale=scale, height=inside)
                 ax.set_title(name)
-        figure_legend(fig, [*channel_handles(names), *target_handles(target_sets, where_rule), *edge_handles(largest)])
+            ax = fig.add_subplot(grid[r, 2])
+            draw_sides(ax, [side[r] for side in sides])
+            position_axis(ax, n_ctx, label="position (index)")
+            mark_targets(ax, target_sets[r], where_rule)
+        handles = [*channel_handles(names), *target_handles(target_sets, where_rule), *edge_handles(largest)]
+        figure_legend(fig, [*handles, *(dot(*kind_look(k), side) for k, side in enumerate(SIDES))])
         return fig
+
+
+def draw_sides(ax: Axes, sides: Sequence[NDArray[np.float64]]) -> None:
+    """What varies with the input, by key and by query: one marker a position and side."""
+    for k, variance in enumerate(sides):
+        colour, marker = kind_look(k)
+        xs = np.arange(len(variance)) + (k - 0.5) * 0.3
+        size = float(np.clip(110 / len(variance), 1.6, 4))
+        ax.plot(xs, variance, marker, color=colour, markersize=size, markeredgewidth=0, label=f"_{SIDES[k]}")
+    ax.axhline(0, color="0.5", linewidth=0.6, zorder=1)
+    ax.set(title="what varies with the input", ylabel="variance of the logit's terms\n(logit²)")
 
 
 def draw_bars(

@@ -32,6 +32,7 @@ def plot_ablation(
     kinds: Sequence[str],
     targets: Sequence[Sequence[int]],
     rule_positions: Sequence[int] = (),
+    panel_rules: Sequence[int] = (),
     unit: str = "logit",
 ) -> Figure:
     """One panel a hook: metric(clean) − metric(ablated) at each position, one marker a kind, with its interval.
@@ -44,6 +45,7 @@ def plot_ablation(
         kinds: such as "zero", "mean", "resample".
         targets: one sequence of positions a rule; those of all rules are marked.
         rule_positions: where the rule bits stand.
+        panel_rules: where panels show one rule each, the rule of each panel; only its targets are marked there.
         unit: of `effect`, `low` and `high`.
     """
     lengths = AxisLengths()
@@ -54,6 +56,9 @@ def plot_ablation(
     n_hooks, _, n_ctx = values.shape
     target_sets = lengths.targets(targets, n_ctx)
     where_rule = positions_within("rule_positions", rule_positions, n_ctx)
+    if panel_rules:
+        lengths.length("panel_rules", len(panel_rules), "hook")
+        positions_within("panel_rules", panel_rules, len(target_sets))
 
     across = min(n_hooks, ABLATIONS_ACROSS)
     down = -(-n_hooks // across)
@@ -68,7 +73,7 @@ def plot_ablation(
                 continue
             draw_effects(ax, values[number], ends[0][number], ends[1][number])
             position_axis(ax, n_ctx, label="ablated position (index)")
-            mark_targets(ax, all_targets(target_sets), where_rule)
+            mark_targets(ax, target_sets[panel_rules[number]] if panel_rules else all_targets(target_sets), where_rule)
             ax.set_title(hook_names[number])
             if number % across == 0:
                 ax.set_ylabel(f"effect, clean − ablated\n({unit})")
@@ -112,7 +117,7 @@ def plot_patching(
     More than four hooks go on in further rows below. One colour scale from −1 to 1 holds everywhere.
 
     Args:
-        recovered: (patched − corrupted) / (clean − corrupted), a fraction; NaN where undefined (hatched).
+        recovered: fraction of the clean − corrupted logit difference; NaN where undefined (hatched).
         directions: such as "denoise", "noise".
         hooks: the names of the hooks.
         groups: kinds of pair, such as "target 3", "rule bit".
@@ -152,7 +157,7 @@ def plot_patching(
         finite = values[np.isfinite(values)]
         beyond = (bool((finite < -LIMIT).any()), bool((finite > LIMIT).any()))
         extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[beyond]
-        label = "fraction of the logit\ndifference recovered"
+        label = "fraction of the clean − corrupted\nlogit difference"
         colours = ScalarMappable(Normalize(-LIMIT, LIMIT), RECOVERED)
         fig.colorbar(
             colours, ax=fig.axes, extend=extend, label=label,

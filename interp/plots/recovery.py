@@ -23,6 +23,7 @@ UNITS = {  # of the methods' scores, as target-recovery defines them
     "patching": "logit",
     "weights": "logit",
 }
+LONGEST_COLUMN = 3  # panels, where there is one rule
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -36,7 +37,7 @@ def plot_target_recovery(
     targets: Sequence[Sequence[int]],
     rule_positions: Sequence[int] = (),
 ) -> Figure:
-    """A column of panels a rule, a row a method: positions line up over the methods of one rule.
+    """A column of panels a rule, a row a method; without a rule, many methods go on in a second column.
 
     Args:
         scores: each in its method's own unit, on its own y axis; NaN (the rule position) is left out.
@@ -57,18 +58,24 @@ def plot_target_recovery(
     where_rule = positions_within("rule_positions", rule_positions, n_ctx)
     tops = top_positions(lengths, top, values)
 
-    width = panel_width(n_ctx, least=2.5, most=5.6 if n_rules == 1 else 4.2)
+    width = panel_width(n_ctx, least=2.5, most=4.2)
+    folded = n_rules == 1 and n_methods > LONGEST_COLUMN
+    across, down = (2, -(-n_methods // 2)) if folded else (n_rules, n_methods)
     with styled():
-        fig = Figure(figsize=(max(3.6, width * n_rules + 0.4), 1.85 * n_methods + 0.7), layout="constrained")
-        panels = fig.subplots(n_methods, n_rules, squeeze=False)
-        for (m, r), ax in np.ndenumerate(panels):
+        fig = Figure(figsize=(max(3.6, width * across + 0.4), 1.85 * down + 0.7), layout="constrained")
+        panels = fig.subplots(down, across, squeeze=False)
+        for (row, column), ax in np.ndenumerate(panels):
+            m, r = (row + down * column, 0) if folded else (row, column)
+            if m >= n_methods:
+                ax.remove()
+                continue
             draw_scores(ax, values[r, m], target_sets[r], tops[r][m])
-            position_axis(ax, n_ctx, label="position (index)" if m == n_methods - 1 else "")
+            position_axis(ax, n_ctx, label="position (index)" if row == down - 1 or m == n_methods - 1 else "")
             mark_targets(ax, target_sets[r], where_rule)
             ax.set_ylabel(f"score\n({UNITS.get(names[m], 'own unit')})")
             verdict = "targets on top" if matches[r, m] else "missed"
             ax.set_title(f"{names[m]}\n{verdict}, {p_text(float(p_values[r, m]))}")
-            if m == 0:
+            if row == 0 and not folded:
                 ax.annotate(
                     rule_title(r, target_sets), (0.5, 1), (0, 36), xycoords="axes fraction",
                     textcoords="offset points", ha="center", fontweight="bold",
@@ -78,7 +85,7 @@ def plot_target_recovery(
             Patch(facecolor=NEUTRAL, label="other score"),
             dot("black", "o", "ranked on top", size=3),
         ]
-        figure_legend(fig, [*handles, *target_handles(target_sets, where_rule)])
+        figure_legend(fig, [*handles, *target_handles(target_sets, where_rule, spell_out=folded)])
         return fig
 
 

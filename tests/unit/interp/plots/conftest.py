@@ -56,7 +56,15 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
             )
         case "effective":
             return plot_effective_attention(
-                values, low, high, values, channels=heads, targets=targets, rule_positions=rule_positions
+                values,
+                low,
+                high,
+                values,
+                by_src=low[:, 0],
+                by_dest=high[:, 0],
+                channels=heads,
+                targets=targets,
+                rule_positions=rule_positions,
             )
         case "ablation":
             hooks = [f"blocks.0.attn.hook_{number}" for number in range(n_rules)]

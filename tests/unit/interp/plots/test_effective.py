@@ -20,6 +20,7 @@ DRAW = np.random.default_rng(1)
 MEAN = DRAW.normal(size=(N_RULES, N_CHANNELS, N_CTX))
 LOW, HIGH = MEAN - 0.3, MEAN + 0.2
 CONTRIBUTION = DRAW.normal(size=(N_RULES, N_CHANNELS, N_CTX))
+BY_SRC, BY_DEST = DRAW.random((2, N_RULES, N_CTX))
 NAMES = ["head 0", "head 1", "direct"]
 TARGETS = [[0, 2], [3]]
 
@@ -40,7 +41,16 @@ def edges(ax: Axes) -> LineCollection:
 @pytest.fixture(scope="module")
 def fig() -> Figure:
     return plot_effective_attention(
-        MEAN, LOW, HIGH, CONTRIBUTION, channels=NAMES, targets=TARGETS, rule_positions=[4], unit="u"
+        MEAN,
+        LOW,
+        HIGH,
+        CONTRIBUTION,
+        by_src=BY_SRC,
+        by_dest=BY_DEST,
+        channels=NAMES,
+        targets=TARGETS,
+        rule_positions=[4],
+        unit="u",
     )
 
 
@@ -62,6 +72,20 @@ def test_bars_have_the_heights_the_whiskers_the_ends_and_the_legend_the_colours(
             np.testing.assert_allclose(ends[:, :, 0], np.stack([centres, centres], 1))
 
 
+def test_the_terms_by_key_and_by_query_have_their_values_and_the_legend_their_names(fig: Figure) -> None:
+    panels = titled(fig, "what varies with the input")
+    assert len(panels) == N_RULES
+    (legend,) = fig.legends
+    colours = dict(zip([t.get_text() for t in legend.texts], legend.legend_handles, strict=True))
+    for rule, ax in enumerate(panels):
+        assert ax.get_ylabel().endswith("(logit²)")
+        for name, values in (("terms by key (src)", BY_SRC), ("terms by query (dest)", BY_DEST)):
+            (line,) = [line for line in ax.lines if line.get_label() == f"_{name}"]
+            np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), values[rule])
+            np.testing.assert_array_equal(np.asarray(line.get_xdata()).round(), np.arange(N_CTX))
+            assert line.get_color() == colours[name].get_color()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+
+
 def test_grouped_bars_do_not_overlap(fig: Figure) -> None:
     for ax in bar_panels(fig):
         bars = sorted((bar.get_x(), bar.get_width()) for c in ax.containers if isinstance(c, BarContainer) for bar in c)
@@ -70,7 +94,14 @@ def test_grouped_bars_do_not_overlap(fig: Figure) -> None:
 
 def test_one_channel_is_coloured_by_sign() -> None:
     fig = plot_effective_attention(
-        MEAN[:, :1], LOW[:, :1], HIGH[:, :1], CONTRIBUTION[:, :1], channels=["head 0"], targets=TARGETS
+        MEAN[:, :1],
+        LOW[:, :1],
+        HIGH[:, :1],
+        CONTRIBUTION[:, :1],
+        by_src=BY_SRC,
+        by_dest=BY_DEST,
+        channels=["head 0"],
+        targets=TARGETS,
     )
     for rule, ax in enumerate(bar_panels(fig)):
         found = [to_hex(bar.get_facecolor()).upper() for bar in ax.patches[:N_CTX]]  # pyright: ignore[reportArgumentType]
@@ -108,7 +139,9 @@ def test_targets_are_outlined_and_marked(fig: Figure) -> None:
 
 def test_many_bars_get_a_panel_a_channel() -> None:
     many = np.ones((1, 3, 60))
-    fig = plot_effective_attention(many, many, many, many, channels=NAMES, targets=[[7]])
+    fig = plot_effective_attention(
+        many, many, many, many, by_src=many[:, 0], by_dest=many[:, 1], channels=NAMES, targets=[[7]]
+    )
     panels = bar_panels(fig)
     assert [ax.get_ylabel().split("\n")[0] for ax in panels] == NAMES
     for ax in panels:
@@ -119,7 +152,9 @@ def test_many_bars_get_a_panel_a_channel() -> None:
 def test_what_is_nan_is_left_out_and_zero_draws_no_edge() -> None:
     mean = MEAN.copy()
     mean[0, 0, 1] = np.nan
-    fig = plot_effective_attention(mean, LOW, HIGH, 0 * MEAN, channels=NAMES, targets=TARGETS)
+    fig = plot_effective_attention(
+        mean, LOW, HIGH, 0 * MEAN, by_src=BY_SRC, by_dest=BY_DEST, channels=NAMES, targets=TARGETS
+    )
     fig.draw_without_rendering()
     bars = next(c for c in bar_panels(fig)[0].containers if isinstance(c, BarContainer))
     assert [round(bar.get_x()) for bar in bars] == [0, 2, 3, 4]
@@ -142,10 +177,18 @@ def test_node_labels_stay_apart_and_targets_come_first() -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_lengths_that_differ_are_refused() -> None:
     with pytest.raises(ValueError, match="low along src has length 4, but mean along src has 5"):
-        plot_effective_attention(MEAN, LOW[..., :4], HIGH, CONTRIBUTION, channels=NAMES, targets=TARGETS)
+        plot_effective_attention(
+            MEAN, LOW[..., :4], HIGH, CONTRIBUTION, by_src=BY_SRC, by_dest=BY_DEST, channels=NAMES, targets=TARGETS
+        )
     with pytest.raises(ValueError, match="channels has length 2, but mean along channel has 3"):
-        plot_effective_attention(MEAN, LOW, HIGH, CONTRIBUTION, channels=NAMES[:2], targets=TARGETS)
+        plot_effective_attention(
+            MEAN, LOW, HIGH, CONTRIBUTION, by_src=BY_SRC, by_dest=BY_DEST, channels=NAMES[:2], targets=TARGETS
+        )
     with pytest.raises(ValueError, match="channels is the string 'abc'"):
-        plot_effective_attention(MEAN, LOW, HIGH, CONTRIBUTION, channels="abc", targets=TARGETS)
+        plot_effective_attention(
+            MEAN, LOW, HIGH, CONTRIBUTION, by_src=BY_SRC, by_dest=BY_DEST, channels="abc", targets=TARGETS
+        )
     with pytest.raises(ValueError, match="contribution has dtype complex128, but real numbers are expected"):
-        plot_effective_attention(MEAN, LOW, HIGH, MEAN + 1j, channels=NAMES, targets=TARGETS)
+        plot_effective_attention(
+            MEAN, LOW, HIGH, MEAN + 1j, by_src=BY_SRC, by_dest=BY_DEST, channels=NAMES, targets=TARGETS
+        )

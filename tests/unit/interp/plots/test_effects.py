@@ -53,6 +53,14 @@ def test_markers_are_the_effects_in_the_legends_look() -> None:
         assert any(np.asarray(line.get_ydata()).tolist() == [0, 0] for line in ax.lines)  # the zero line
 
 
+def test_a_panel_of_one_rule_marks_that_rules_targets_alone() -> None:
+    fig = plot_ablation(EFFECT, LOW, HIGH, hooks=HOOKS, kinds=KINDS, targets=TARGETS, panel_rules=[0, 1, 1, 0])
+    marks = [np.asarray(line.get_xdata()).tolist() for ax in fig.axes for line in ax.lines if line.get_gid()]
+    assert marks == [[1, 3], [5], [5], [1, 3]]
+    with pytest.raises(ValueError, match="panel_rules has length 2, but effect along hook has 4"):
+        plot_ablation(EFFECT, LOW, HIGH, hooks=HOOKS, kinds=KINDS, targets=TARGETS, panel_rules=[0, 1])
+
+
 def test_at_most_three_hooks_stand_in_a_row_on_one_scale() -> None:
     fig = plot_ablation(EFFECT, LOW, HIGH, hooks=HOOKS, kinds=KINDS, targets=TARGETS)
     places = [ax.get_subplotspec() for ax in fig.axes]
@@ -95,7 +103,7 @@ def test_the_colour_scale_is_symmetric_and_arrows_say_what_lies_outside(low: flo
     assert red[0] > red[1]
     assert blue[1] > blue[0]
     (bar,) = [ax for ax in fig.axes if not ax.images]
-    assert bar.get_ylabel() == "fraction of the logit\ndifference recovered"
+    assert bar.get_ylabel() == "fraction of the clean − corrupted\nlogit difference"
     colorbar = getattr(bar, "_colorbar")  # noqa: B009
     assert (colorbar.extend, colorbar.vmin, colorbar.vmax) == (extend, -1, 1)
 

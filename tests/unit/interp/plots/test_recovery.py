@@ -115,3 +115,19 @@ def test_what_does_not_fit_is_refused() -> None:
         recovery(p_value=P_VALUE + 0.5)
     with pytest.raises(ValueError, match="targets has length 3, but scores along rule has 2"):
         recovery(targets=[*TARGETS, [0]])
+
+
+def test_without_a_rule_many_methods_go_on_in_a_second_column() -> None:
+    methods, scores = ["a", "b", "c", "d", "e"], np.arange(35.0).reshape(1, 5, 7)
+    fig = recovery(
+        scores=scores, methods=methods, top=[[[6]] * 5], match=np.ones((1, 5), bool), p_value=np.full((1, 5), 0.5),
+        targets=[[6]], rule_positions=[],
+    )  # fmt: skip
+    assert [text.get_text() for text in fig.legends[0].texts][-1] == "target 6"
+    for ax in fig.axes:
+        place = ax.get_subplotspec()
+        assert place is not None
+        method = place.rowspan.start + 3 * place.colspan.start
+        assert ax.get_title().split("\n")[0] == methods[method]
+        np.testing.assert_allclose([bar.get_height() for bar in ax.containers[0]], scores[0, method])  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues]
+        assert bool(ax.get_xlabel()) == (method in (2, 4))
