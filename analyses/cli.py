@@ -139,6 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"{message} (see `boolens --help`)")
     except typer.Abort:
         _fail("interrupted; finished parts are kept, and `boolens train ... --resume` goes on", code=130)
+    except MemoryError:
+        _fail("not enough memory for this; ask for fewer samples, bits, heads or hidden units")
     except OSError as error:
         _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "))
     except ValueError as error:
@@ -148,6 +150,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not isinstance(error, BoolensError | TaskError):
             raise
         _fail(str(error))
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+        _fail("not enough memory for this; ask for fewer samples, bits, heads or hidden units")
     else:
         sys.exit(code if isinstance(code, int) else 0)
 

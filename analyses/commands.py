@@ -118,6 +118,7 @@ def import_checkpoint(
     file: Path, task: str, targets: str, out: Path, rule_positions: str | None, p: str, seed: int
 ) -> Said:
     """`boolens import`: the file's n_ctx is the task's."""
+    parse_seeds(seed, None)
     n_ctx = import_tutorial(file).cfg.n_ctx
     made = import_task(task, targets, p, n_ctx, rule_positions)
     import_run(file, made, out, seed)

@@ -116,13 +116,14 @@ def compute(run: Run) -> EffectiveAttention:
         "by_src": [],
         "by_dest": [],
     }
-    error = 0.0
+    error = largest_value = 0.0
     n_inputs = 0
     for rule in range(run.task.n_rules):
         x = run.inputs(rule)
         logit, cache = run_model(model, x, record=[PATTERN, VALUE, Z])
         effective = effective_attention(cache[PATTERN].double(), readout)
         value = cache[VALUE].double()
+        largest_value = max(largest_value, float(value.abs().max()))
         by_src = contributions(effective, value).sum(dim=1)
         by_dest = dest_contributions(cache[Z].double(), readout)
         for terms in (by_src, by_dest):
@@ -142,7 +143,7 @@ def compute(run: Run) -> EffectiveAttention:
             parts[name].append(array)
         n_inputs += len(x)
     tolerance = 1e-4 if torch.finfo(model.W_readout.dtype).eps > 1e-8 else 1e-10
-    scale = 1 + float(readout.abs().sum())
+    scale = 1 + float(readout.abs().sum()) * max(1.0, largest_value)
     if error > tolerance * scale:
         raise ArithmeticError(
             f"contributions miss the logit by {error:.3g}; the orientation of effective attention is wrong"

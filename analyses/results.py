@@ -71,7 +71,7 @@ def chosen_analyses(run: Run, names: Iterable[str] = ()) -> list[Analysis]:
     Raises:
         BoolensError: no such analysis, or a named one that does not apply to the run's architecture.
     """
-    named = [load_analysis(name) for name in names]
+    named = [load_analysis(name) for name in dict.fromkeys(names)]
     for analysis in named:
         if not analysis.applies(run):
             raise BoolensError(

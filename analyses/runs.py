@@ -91,7 +91,7 @@ def find_runs(path: str | Path) -> list[Run]:
     """The run at `path`, or every seed's run in it, in order.
 
     Raises:
-        BoolensError: neither, or one of the seeds is half written.
+        BoolensError, TaskError: neither, or one of the seeds is half written, damaged or mismatched.
     """
     folder = Path(path)
     if not folder.is_dir():
@@ -104,5 +104,5 @@ def find_runs(path: str | Path) -> list[Run]:
         )
     runs = [Run(p) for p in found]
     for run in runs:
-        _ = run.config, run.task
+        _ = run.config, run.task, run.model
     return runs

@@ -71,22 +71,30 @@ def _check_folder(folder: Path, config: RunConfig, task: Task, *, resume: bool) 
         )
     if not (folder / "config.json").exists() and not (folder / "task.json").exists():
         raise BoolensError(f"{folder} is not a run folder, so there is nothing to resume; choose another --out")
-    there: dict[str, Any] = {}
+    there, wanted = {}, _fields({**config.identity, "task": task.to_dict()})
     if (folder / "config.json").exists():
-        there |= load_config(folder).identity
+        there |= _fields(load_config(folder).identity)
     if (folder / "task.json").exists():
-        there["task"] = load_task(folder).to_dict()
-    wanted = {**config.identity, "task": task.to_dict()}
-    differing = [key for key in there if there[key] != wanted[key]]
+        there |= _fields({"task": load_task(folder).to_dict()})
+    differing = [key for key in there if key not in wanted or there[key] != wanted[key]]
     if differing:
-        detail = "; ".join(f"{key}: {there[key]} there, {wanted[key]} asked for" for key in differing)
+        detail = "; ".join(f"{key}: {there[key]} there, {wanted.get(key, 'none')} asked for" for key in differing)
         raise BoolensError(f"{folder} holds another run ({detail}); repeat its options, or choose another --out")
+
+
+def _fields(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A nested object's values by dotted names, 'training.steps'."""
+    fields = {}
+    for key, value in content.items():
+        fields |= _fields(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return fields
 
 
 def train_seed(plan: Plan, seed: int, task: Task, *, device: str = "cpu", on_step: OnStep | None = None) -> Path:
     """Train one seed into its folder, from where an earlier attempt stopped; a finished one is left as it is."""
     folder = plan.folder(seed)
     if (folder / WEIGHTS).exists():
+        (folder / STATE).unlink(missing_ok=True)  # killed between writing the weights and this
         return folder
     write_json(folder / "task.json", task.to_dict())
     write_json(folder / "config.json", plan.config(seed).to_dict())
@@ -120,7 +128,7 @@ def import_run(checkpoint: Path, task: Task, out: Path, seed: int = 0) -> Path:
     model = import_tutorial(checkpoint)
     if model.cfg.n_ctx != task.n_ctx:
         raise BoolensError(
-            f"{checkpoint} has n_ctx = {model.cfg.n_ctx}, the task {task.n_ctx}; leave --n-ctx out to take the file's"
+            f"{checkpoint} has n_ctx = {model.cfg.n_ctx}, the task {task.n_ctx}; give the task that it was trained on"
         )
     config = RunConfig(model.cfg, None, seed, f"imported:{checkpoint.name}", versions())
     write_json(out / "task.json", task.to_dict())

@@ -183,4 +183,6 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    """What went wrong, in a line: without torch's advice on how to load the file nevertheless, code and all."""
+    reason = str(error).rpartition("WeightsUnpickler error:")[2].partition(". Please use")[0]
+    return next(iter(reason.strip().splitlines()), type(error).__name__)

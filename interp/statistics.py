@@ -134,4 +134,4 @@ def bootstrap_mean(
     counts = generator.multinomial(n, np.full(n, 1 / n), size=n_resamples)
     means = (counts @ values.reshape(n, -1) / n).reshape(n_resamples, *values.shape[1:])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    return low, high
+    return np.asarray(low), np.asarray(high)

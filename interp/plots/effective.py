@@ -87,7 +87,7 @@ def plot_effective_attention(
                 first = first or bars
                 draw_bars(bars, lane, height[r], ends[0][r], ends[1][r], width)
                 bars.set_ylabel(f"{names[row] if split else 'effective attention'}\n({unit})")
-                bars.set_title(f"effective attention, {rule_title(r, target_sets)}" if row == 0 else "")
+                bars.set_title(rule_title(r, target_sets) if row == 0 else "")
                 position_axis(bars, n_ctx, label="position (src)" if row == len(lanes) - 1 else "")
                 mark_targets(bars, target_sets[r], where_rule)
             for c, name in enumerate(names):

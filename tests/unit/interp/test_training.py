@@ -21,7 +21,8 @@ from interp.checkpoint import load_model, read_tensors, snapshot_path
 from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig, RunConfig, TrainConfig
 from interp.errors import BoolensError
 from interp.files import write_json
-from interp.models import AnyModel, build_model
+from interp.models import AnyModel, HookedMLP, build_model
+from interp.seeds import derive_seed
 from interp.training import (
     HISTORY_COLUMNS,
     STATE,
@@ -156,6 +157,15 @@ def test_the_seed_decides(kind: str, batch_size: int) -> None:
     assert torch.equal(first_history, again_history)
     uses_seed = batch_size > 0 or kind == "mlp"  # batches and dropout are all that the seed is for
     assert (content(first) != content(other)) is uses_seed
+
+
+def test_dropout_is_seeded_anew_at_every_step() -> None:
+    model, seeds = fresh("mlp"), []
+    assert isinstance(model, HookedMLP)
+    generator = model.mlp.dropout_generator
+    train(model, DATA, VALID, config(steps=9), 4, on_step=lambda *_: seeds.append(generator.initial_seed()))
+    assert seeds == [derive_seed(4, "dropout", step) for step in range(9)]
+    assert len(set(seeds)) == 9
 
 
 def test_another_initialisation_gives_other_weights() -> None:
