@@ -34,7 +34,7 @@ def attention_scores(
 ) -> Float[Tensor, "batch head dest src"]:
     """q . k / sqrt(d_head) for every pair of positions (Vaswani et al. 2017, eq. 1)."""
     products = einsum(q, k, "batch dest head d_head, batch src head d_head -> batch head dest src")
-    return products / math.sqrt(q.shape[-1])
+    return products * q.shape[-1] ** -0.5
 
 
 def scaled_dot_product_attention(

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import torch
@@ -39,6 +40,7 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         check_n_ctx(self.n_ctx)
+        object.__setattr__(self, "n_ctx", int(self.n_ctx))
         object.__setattr__(self, "rule_positions", checked_indices(self.rule_positions, self.n_ctx, "rule_positions"))
         n_rules = 2 ** len(self.rule_positions)
         if len(self.targets) != n_rules:
@@ -180,7 +182,7 @@ class Task(ABC):
 
 def check_n_ctx(n_ctx: int) -> None:
     """Raise TaskError unless n_ctx is a whole number of at least 1."""
-    if isinstance(n_ctx, bool) or not isinstance(n_ctx, int) or n_ctx < 1:
+    if isinstance(n_ctx, bool) or not isinstance(n_ctx, Integral) or n_ctx < 1:
         raise TaskError(f"n_ctx is {n_ctx!r}; a task needs a whole number of input bits, at least 1")
 
 
@@ -188,9 +190,9 @@ def checked_indices(values: Sequence[int], n_ctx: int, what: str) -> tuple[int, 
     """Positions as ints; negative ones count from the end; duplicates and out-of-range ones are refused."""
     found: list[int] = []
     for value in values:
-        if isinstance(value, bool) or not isinstance(value, int) or not -n_ctx <= value < n_ctx:
+        if isinstance(value, bool) or not isinstance(value, Integral) or not -n_ctx <= value < n_ctx:
             raise TaskError(f"{what}: index {value!r} is outside [0, {n_ctx})")
-        index = value % n_ctx
+        index = int(value) % n_ctx
         if index in found:
             raise TaskError(f"{what}: index {index} is given twice; name each index once")
         found.append(index)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -11,7 +12,7 @@ from tasks.errors import TaskError
 
 LIST_ALL_UP_TO = 16
 """Up to this many free bits, distinct rows are drawn exactly from the list of all of them."""
-MAX_ROUNDS = 200
+MAX_ROUNDS = 100
 """Rounds of drawing and dropping repeats before a larger problem is called hopeless."""
 
 
@@ -45,16 +46,13 @@ def draw_distinct(n: int, probability: Sequence[float], generator: torch.Generat
         uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64)
         gumbel = -torch.log(-torch.log(uniform.clamp(min=1e-300)))
         return rows[(log_p + gumbel).topk(n).indices]
-    seen: dict[bytes, None] = {}
-    kept: list[Tensor] = []
+    kept = np.empty((0, len(probability)), dtype=np.int64)
     for _ in range(MAX_ROUNDS):
-        for row in draw_independent(n, probability, generator):
-            key = row.to(torch.uint8).numpy().tobytes()
-            if key not in seen and len(kept) < n:
-                seen[key] = None
-                kept.append(row)
+        rows = np.concatenate([kept, draw_independent(n, probability, generator).numpy()])
+        _, first = np.unique(np.packbits(rows.astype(np.uint8), axis=1), axis=0, return_index=True)
+        kept = rows[np.sort(first)[:n]]
         if len(kept) == n:
-            return torch.stack(kept)
+            return torch.from_numpy(kept)
     raise TaskError(
         f"only {len(kept)} of {n} distinct samples turned up in {MAX_ROUNDS * n} draws; "
         "ask for fewer, or choose p nearer to 0.5"
