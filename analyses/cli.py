@@ -53,6 +53,15 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="Rows a step; 0 is the full batch. [0]")] = None,
     log_every: Annotated[int | None, typer.Option(help="Steps between rows of history.csv. [20]")] = None,
     snapshot_every: Annotated[int | None, typer.Option(help="Steps between weight snapshots; 0 for none. [0]")] = None,
+    stop_loss: Annotated[
+        float | None, typer.Option(help="Finished once the training loss is below this. [0: off]")
+    ] = None,
+    stop_accuracy: Annotated[
+        float | None, typer.Option(help="... validation accuracy is at least this. [0: off]")
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="... validation loss is no lower for so many rows. [0: off]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of targets, initialisation and data.")] = 0,
     seeds: Annotated[
         str | None, typer.Option(help="Several seeds, 0:32 or 3,5,8; one folder each under --out.")

@@ -10,15 +10,19 @@ from analyses.overview import print_overview, sets_text, verdict_lines, write_ov
 from analyses.progress import progress_bar
 from analyses.results import chosen_analyses, envelope, run_analysis
 from analyses.runs import N_INPUTS, Run, find_runs
-from analyses.train import Plan, check_plan, import_run, train_seed
+from analyses.train import Plan, check_plan, import_run, train_seeds
 from interp.checkpoint import import_tutorial
 from interp.threads import suited_threads
+from interp.training import Job, median_accuracy, models_at_once
 
 Said = tuple[Any, list[str]]
 
 TASK_OPTIONS = ("n_ctx", "n_targets", "targets", "rule_positions", "n_rule_bits", "p")
 MODEL_OPTIONS = ("d_model", "n_heads", "d_head", "d_value", "positions", "bias", "d_mlp", "dropout", "init_std")
-TRAIN_OPTIONS = ("n_train", "n_valid", "steps", "lr", "batch_size", "log_every", "snapshot_every")
+TRAIN_OPTIONS = (
+    *("n_train", "n_valid", "steps", "lr", "batch_size", "log_every", "snapshot_every"),
+    *("stop_loss", "stop_accuracy", "patience"),
+)
 DEMO = {
     "sparse-and": {"task": "sparse-and", "n_ctx": 30, "n_targets": 3, "n_train": 200, "steps": 2000},
     "rule-and": {"task": "rule-and", "n_ctx": 11, "targets": "3,7/2,5", "n_train": 300, "n_valid": 500, "steps": 3000},
@@ -30,14 +34,19 @@ def train(given: dict[str, Any]) -> Said:
     plan = make_plan(given)
     device = given.get("device") or "cpu"
     tasks = check_plan(plan, resume=bool(given.get("resume")), device=device)
+    at_once = models_at_once(plan.model, plan.training, device)
+    done: list[Job] = []
     with progress_bar(len(plan.seeds) * plan.training.steps, "training") as bar:
-        for number, seed in enumerate(plan.seeds):
 
-            def on_step(step: int, accuracy: float, number: int = number, seed: int = seed) -> None:
-                ahead = number * plan.training.steps + step - bar.done
-                bar.advance(ahead, f"seed {seed}: validation accuracy {accuracy:.3f}")
+        def on_step(step: int, jobs: list[Job]) -> None:
+            state = f"{len(done)} models done, {len(plan.seeds) - len(done)} left, {len(jobs)} at once"
+            bar.advance(len(jobs), f"{state}; median validation accuracy {median_accuracy([*done, *jobs]):.3f}")
 
-            train_seed(plan, seed, tasks[seed], device=device, on_step=on_step)
+        def on_done(job: Job) -> None:
+            bar.advance(plan.training.steps - int(job.history[-1][0]))
+            done.append(job)
+
+        train_seeds(plan, tasks, device=device, at_once=at_once, on_step=on_step, on_done=on_done)
     from analyses.verdict import measure_accuracy
 
     content, lines = [], []

@@ -17,10 +17,9 @@ from interp.errors import BoolensError
 from interp.files import write_atomic, write_json
 from interp.models import build_model
 from interp.seeds import torch_generator
-from interp.training import HISTORY_COLUMNS, STATE, check_device, train
+from interp.training import HISTORY_COLUMNS, Job, check_device, train_stack
+from interp.training_state import STATE
 from tasks import Task, draw_dataset, load_task
-
-OnStep = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
@@ -90,22 +89,50 @@ def _fields(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return fields
 
 
-def train_seed(plan: Plan, seed: int, task: Task, *, device: str = "cpu", on_step: OnStep | None = None) -> Path:
-    """Train one seed into its folder, from where an earlier attempt stopped; a finished one is left as it is."""
-    folder = plan.folder(seed)
-    if (folder / WEIGHTS).exists():
-        (folder / STATE).unlink(missing_ok=True)  # killed between writing the weights and this
-        return folder
-    write_json(folder / "task.json", task.to_dict())
-    write_json(folder / "config.json", plan.config(seed).to_dict())
-    data = draw_dataset(task, plan.training.n_train, torch_generator(seed, "train"))
-    valid = draw_dataset(task, plan.training.n_valid, torch_generator(seed, "valid"))
-    model = build_model(plan.model, torch_generator(seed, "init"))
-    history = train(model, data, valid, plan.training, seed, folder=folder, device=device, on_step=on_step)
-    write_history(folder, history.tolist())
-    save_weights(model, folder / WEIGHTS)
-    (folder / STATE).unlink(missing_ok=True)
-    return folder
+def train_seeds(
+    plan: Plan,
+    tasks: dict[int, Task],
+    *,
+    device: str = "cpu",
+    at_once: int | None = None,
+    on_step: Callable[[int, list[Job]], None] | None = None,
+    on_done: Callable[[Job], None] | None = None,
+) -> None:
+    """Train all seeds into their folders, together, from where an earlier attempt stopped; finished ones stay."""
+    jobs = []
+    for seed in plan.seeds:
+        folder = plan.folder(seed)
+        if (folder / WEIGHTS).exists():
+            (folder / STATE).unlink(missing_ok=True)  # killed between writing the weights and this
+            continue
+        write_json(folder / "task.json", tasks[seed].to_dict())
+        write_json(folder / "config.json", plan.config(seed).to_dict())
+        jobs.append(make_job(tasks[seed], plan.model, plan.training, seed, folder))
+
+    def finish(job: Job) -> None:
+        if job.stopped != "diverged" and job.folder:
+            write_history(job.folder, job.history)
+            save_weights(job.model, job.folder / WEIGHTS)
+            (job.folder / STATE).unlink(missing_ok=True)
+        if on_done:
+            on_done(job)
+
+    if jobs:
+        train_stack(jobs, plan.training, device=device, at_once=at_once, on_step=on_step, on_done=finish)
+    diverged = [job for job in jobs if job.stopped == "diverged"]
+    if diverged:
+        seeds = ", ".join(str(job.seed) for job in diverged)
+        raise BoolensError(
+            f"the loss of seed {seeds} is no longer finite (at step {diverged[0].history[-1][0]:.0f}); "
+            f"lower lr = {plan.training.lr}; the other seeds are kept"
+        )
+
+
+def make_job(task: Task, model: ModelConfig, training: TrainConfig, seed: int, folder: Path | None = None) -> Job:
+    """A freshly initialised model with its data, each from the seed's own stream."""
+    data = draw_dataset(task, training.n_train, torch_generator(seed, "train"))
+    valid = draw_dataset(task, training.n_valid, torch_generator(seed, "valid"))
+    return Job(build_model(model, torch_generator(seed, "init")), data, valid, seed, folder)
 
 
 def write_history(folder: Path, history: Sequence[Sequence[float]]) -> None:

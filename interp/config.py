@@ -137,6 +137,9 @@ class TrainConfig(Config):
         batch_size: rows a step, drawn without replacement within an epoch; 0 is the full batch.
         log_every: steps between rows of the history; the first and the last step are always logged.
         snapshot_every: steps between weight snapshots (step 0 and the last included); 0 saves none.
+        stop_loss, stop_accuracy, patience: a model is finished when, at a row of its history, the training loss is
+            below stop_loss, the validation accuracy at least stop_accuracy, or the lowest validation loss `patience`
+            rows old; 0 switches each off.
     """
 
     n_train: int = 200
@@ -146,12 +149,19 @@ class TrainConfig(Config):
     batch_size: int = 0
     log_every: int = 20
     snapshot_every: int = 0
+    stop_loss: float = 0.0
+    stop_accuracy: float = 0.0
+    patience: int = 0
 
     def __post_init__(self) -> None:
         for field in ("n_train", "n_valid", "log_every"):
             self._need(field, 1)
-        for field in ("steps", "batch_size", "snapshot_every"):
+        for field in ("steps", "batch_size", "snapshot_every", "patience"):
             self._need(field, 0)
+        for field in ("stop_loss", "stop_accuracy"):
+            self._need(field, 0, whole=False)
+        if self.stop_accuracy > 1:
+            raise BoolensError(f"stop_accuracy is {self.stop_accuracy}; an accuracy is at most 1")
         self._need("lr", 0, whole=False, above=True)
         if self.batch_size > self.n_train:
             raise BoolensError(

@@ -1,24 +1,29 @@
-"""Training one model: Adam on binary cross-entropy, resumable to the bit."""
+"""Training one model or a stack of hundreds: Adam on binary cross-entropy, resumable to the bit."""
 
+import math
+import os
+import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import safetensors.torch
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from interp.checkpoint import load_tensors, read_tensors, save_weights, snapshot_path
-from interp.config import TrainConfig
+from interp.checkpoint import save_weights, snapshot_path
+from interp.config import AttentionConfig, MLPConfig, ModelConfig, TrainConfig
 from interp.errors import BoolensError
-from interp.files import write_atomic
 from interp.hooks import quietly
-from interp.seeds import derive_seed, torch_generator
+from interp.seeds import torch_generator
+from interp.stack import Inputs, ParameterBlock, mean_loss, stack_gradient, stack_logits
 from interp.threads import suited_threads
+from interp.training_state import State, restore_state, save_state
 
 if TYPE_CHECKING:
     from interp.models import AnyModel
@@ -28,8 +33,6 @@ Labelled = tuple[Int[Tensor, "batch pos"], Bool[Tensor, " batch"]]
 """Inputs and their labels."""
 LabelledApart = tuple[Int[Tensor, "other_batch pos"], Bool[Tensor, " other_batch"]]
 """The same, of another number of rows than the Labelled beside it."""
-STATE = "resume.safetensors"
-"""Kept in the run's folder while it trains: weights, Adam's moments, step and history."""
 
 
 def evaluate(model: "AnyModel", data: Labelled) -> tuple[float, float]:
@@ -52,23 +55,34 @@ def denormals_flushed() -> Iterator[None]:
         torch.set_flush_denormal(not were_kept)
 
 
-@contextmanager
-def _training_mode(model: "AnyModel") -> Iterator[None]:
-    """Training mode inside; evaluation mode and no gradients after, also after an exception."""
-    model.train()
-    try:
-        yield
-    finally:
-        model.eval()
-        model.zero_grad()
-
-
 def batch_rows(cfg: TrainConfig, seed: int, step: int) -> Int[Tensor, " rows"]:
     """The rows of the mini-batch of a step: a function of (seed, step) alone, so that resuming needs no state."""
     per_epoch = -(-cfg.n_train // cfg.batch_size)
     epoch, index = divmod(step, per_epoch)
     order = torch.randperm(cfg.n_train, generator=torch_generator(seed, "batches", epoch))
     return order[index * cfg.batch_size : (index + 1) * cfg.batch_size]
+
+
+@dataclass
+class Job:
+    """One model to train, and what came of it.
+
+    Attributes:
+        model: trained in place and left in evaluation mode.
+        data, valid: training and validation sets of n_train and n_valid rows.
+        seed: of mini-batches and dropout.
+        folder: where snapshots go, and the state to resume from; None writes nothing.
+        history: rows of HISTORY_COLUMNS.
+        stopped: why training ended: 'steps', 'loss', 'accuracy', 'patience', or 'diverged'; '' before the end.
+    """
+
+    model: "AnyModel"
+    data: Labelled
+    valid: LabelledApart
+    seed: int
+    folder: Path | None = None
+    history: list[tuple[float, ...]] = field(default_factory=list)
+    stopped: str = ""
 
 
 def train(
@@ -83,56 +97,211 @@ def train(
     save_seconds: float = 5.0,
     on_step: Callable[[int, float], None] | None = None,
 ) -> Float[Tensor, "row column"]:
-    """Train in place; return the history, float64 with HISTORY_COLUMNS as columns.
-
-    Args:
-        model: moved to `device`, left there in evaluation mode.
-        data, valid: training and validation sets of cfg.n_train and cfg.n_valid rows.
-        cfg: steps, learning rate and so on.
-        seed: of mini-batches and dropout.
-        folder: where snapshots go, and the state to resume from, which is saved every `save_seconds` and picked up
-            when it is there: the final weights are those of an uninterrupted training, bit for bit.
-        on_step: called after every step with the number of steps done and the last logged validation accuracy.
+    """Train one model in place (`train_stack` of one); return the history, float64 with HISTORY_COLUMNS as columns.
 
     Raises:
-        BoolensError: sizes that differ from cfg, a device that is not there, a state in the folder that is not this
-            training's, or a loss that is no longer finite.
+        BoolensError: as `train_stack`, and when the loss is no longer finite.
     """
-    for field, samples in (("n_train", data), ("n_valid", valid)):
-        sizes = [len(part) for part in samples]
-        if sizes != [getattr(cfg, field)] * 2:
-            raise BoolensError(
-                f"{sizes[0]} inputs and {sizes[1]} labels given, but {field} = {getattr(cfg, field)}; make them equal"
-            )
-    model.to(check_device(device))
-    data, valid = ((x.to(device), y.to(device)) for x, y in (data, valid))
-    x, target = data[0], data[1].to(next(model.parameters()).dtype)
-    optimizer = torch.optim.Adam(model.parameters(), lr=cfg.lr, fused=True)
-    start, history = _restore(model, optimizer, folder, cfg.steps)
-    saved_at = time.monotonic()
-    widest = (cfg.batch_size or cfg.n_train) * getattr(model.cfg, "n_heads", 1) * x.shape[1] ** 2
-    with suited_threads(widest), denormals_flushed(), _training_mode(model):
-        for step in range(start, cfg.steps + 1):
-            last = step == cfg.steps
-            if step % cfg.log_every == 0 or last:
-                history.append((step, *evaluate(model, data), *evaluate(model, valid)))
-                if not all(map(torch.isfinite, torch.tensor(history[-1]))):
-                    raise BoolensError(f"the loss is {history[-1][1]} at step {step}; lower lr = {cfg.lr}")
-            if folder and cfg.snapshot_every and (step % cfg.snapshot_every == 0 or last):
-                save_weights(model, snapshot_path(folder, step))
-            if last:
-                break
-            _reseed_dropout(model, seed, step)
-            rows = batch_rows(cfg, seed, step).to(device) if cfg.batch_size else slice(None)
-            optimizer.zero_grad()
-            binary_cross_entropy_with_logits(model(x[rows]), target[rows]).backward()
-            optimizer.step()
+    job = Job(model, data, valid, seed, folder)
+    told = None if on_step is None else lambda step, jobs: on_step(step, jobs[0].history[-1][-1])
+    train_stack([job], cfg, device=device, save_seconds=save_seconds, on_step=told)
+    if job.stopped == "diverged":
+        raise BoolensError(f"the loss is {job.history[-1][1]} at step {job.history[-1][0]}; lower lr = {cfg.lr}")
+    return torch.tensor(job.history, dtype=torch.float64)
+
+
+def train_stack(
+    jobs: Sequence[Job],
+    cfg: TrainConfig,
+    *,
+    device: str = "cpu",
+    save_seconds: float = 5.0,
+    at_once: int | None = None,
+    on_step: Callable[[int, list[Job]], None] | None = None,
+    on_done: Callable[[Job], None] | None = None,
+) -> None:
+    """Train independent models of one configuration together, in place.
+
+    Each model has its own targets, data, initialisation and seed. Its result does not depend on the others but for the
+    order of floating-point sums. A model that meets the stopping rule (`TrainConfig`), or whose loss is no longer
+    finite, leaves the stack at once, so that time goes to those still learning.
+
+    Args:
+        jobs: the models; those with a state in their folder go on from it.
+        cfg: steps, learning rate, stopping rule and so on.
+        device: where to compute; the models stay where they are.
+        save_seconds: how often the states are saved; a training that is killed and resumed with the same jobs ends in
+            the weights of an uninterrupted one, bit for bit.
+        at_once: models trained together; by default as many as fit (`models_at_once`).
+        on_step: called after every step with the steps done and the jobs that took it.
+        on_done: called with each job as soon as its `model`, `history` and `stopped` are final.
+
+    Raises:
+        BoolensError: sizes that differ from cfg, models of different configurations, a device that is not there, or a
+            state in a folder that is not this training's.
+    """
+    check_jobs(jobs, cfg)
+    check_device(device)
+    block = ParameterBlock(jobs[0].model)
+    rows = block.flatten([job.model for job in jobs])
+    states = [restore_state(job.folder, row, cfg.steps) for job, row in zip(jobs, rows, strict=True)]
+    order = sorted(range(len(jobs)), key=lambda i: states[i].step)
+    size = at_once or models_at_once(jobs[0].model.cfg, cfg, device)
+    one = jobs[0].model.cfg
+    widest = min(size, len(jobs)) * (cfg.batch_size or cfg.n_train) * one.n_ctx * getattr(one, "n_heads", 8)
+    with ExitStack() as stack:
+        for job in jobs:
+            stack.callback(job.model.eval)
+        stack.enter_context(suited_threads(widest))
+        stack.enter_context(denormals_flushed())
+        stack.enter_context(torch.no_grad())
+        for _, group in groupby(order, key=lambda i: states[i].step):
+            members = list(group)
+            for start in range(0, len(members), size):
+                part = members[start : start + size]
+                chunk = _Chunk([jobs[i] for i in part], [states[i] for i in part], block, cfg, device)
+                chunk.run(save_seconds, on_step, on_done)
+
+
+class _Chunk:
+    """The models that are trained together, all at the same step."""
+
+    def __init__(
+        self, jobs: list[Job], states: list[State], block: ParameterBlock, cfg: TrainConfig, device: str
+    ) -> None:
+        self.jobs, self.block, self.cfg, self.device = jobs, block, cfg, device
+        self.model_cfg: ModelConfig = jobs[0].model.cfg
+        self.step = states[0].step
+        for job, state in zip(jobs, states, strict=True):
+            job.history = list(state.history)
+        self.flat, self.m, self.v = (
+            torch.stack([getattr(state, name) for state in states]).to(device) for name in ("flat", "m", "v")
+        )
+        self.load()
+
+    def load(self) -> None:
+        """The remaining models' data, in the form that the architecture takes."""
+        dtype = self.flat.dtype
+        self.x = torch.stack([job.data[0].long() for job in self.jobs]).to(self.device)
+        self.y = torch.stack([job.data[1] for job in self.jobs]).to(self.device, dtype)
+        self.valid_y = torch.stack([job.valid[1] for job in self.jobs]).to(self.device, dtype)
+        valid_x = torch.stack([job.valid[0].long() for job in self.jobs]).to(self.device)
+        self.inputs, self.valid = (Inputs(self.model_cfg, x, dtype) for x in (self.x, valid_x))
+
+    def run(
+        self,
+        save_seconds: float,
+        on_step: Callable[[int, list[Job]], None] | None,
+        on_done: Callable[[Job], None] | None,
+    ) -> None:
+        """Train until the last model has left."""
+        saved_at = time.monotonic()
+        while True:
+            last = self.step == self.cfg.steps
+            if self.step % self.cfg.log_every == 0 or last:
+                self.log()
+            every = self.cfg.snapshot_every
+            leaving = [i for i, job in enumerate(self.jobs) if self.reason_to_stop(job, last)]
+            for i, job in enumerate(self.jobs):
+                if job.folder and every and (self.step % every == 0 or i in leaving):
+                    self.block.write(self.flat[i], job.model)
+                    save_weights(job.model, snapshot_path(job.folder, self.step))
+            if leaving:
+                self.leave(leaving, on_done)
+            if not self.jobs:
+                return
+            self.take_step()
             if on_step:
-                on_step(step + 1, history[-1][-1])
-            if folder and time.monotonic() - saved_at > save_seconds:
-                _save(model, optimizer, step + 1, history, folder)
+                on_step(self.step, self.jobs)
+            if time.monotonic() - saved_at > save_seconds:
+                for i, job in enumerate(self.jobs):
+                    save_state(job.folder, State(self.step, self.flat[i], self.m[i], self.v[i], job.history))
                 saved_at = time.monotonic()
-    return torch.tensor(history, dtype=torch.float64)
+
+    def take_step(self) -> None:
+        """One step of Adam (Kingma and Ba 2015; betas 0.9 and 0.999, eps 1e-8), as torch.optim.Adam takes it."""
+        inputs, y = self.inputs, self.y
+        if self.cfg.batch_size:
+            rows = torch.stack([batch_rows(self.cfg, job.seed, self.step) for job in self.jobs]).to(self.device)
+            models = torch.arange(len(rows), device=self.device)[:, None]
+            inputs, y = Inputs(self.model_cfg, self.x[models, rows], self.flat.dtype), self.y[models, rows]
+        g = stack_gradient(self.model_cfg, self.block, self.flat, inputs, y, self.dropout(y.shape[1]))
+        self.step += 1
+        self.m.lerp_(g, 0.1)
+        self.v.mul_(0.999).addcmul_(g, g, value=0.001)
+        root = self.v.sqrt().div_(math.sqrt(1 - 0.999**self.step)).add_(1e-8)
+        rate = min(self.cfg.lr / (1 - 0.9**self.step), torch.finfo(self.flat.dtype).max)
+        self.flat.addcdiv_(self.m, root, value=-rate)
+
+    def dropout(self, batch: int) -> Tensor | None:
+        """The masks of this step, from each seed's own stream."""
+        if not isinstance(self.model_cfg, MLPConfig) or self.model_cfg.dropout == 0:
+            return None
+        keep = torch.empty(len(self.jobs), batch, self.model_cfg.d_mlp)
+        for mask, job in zip(keep, self.jobs, strict=True):
+            generator = torch_generator(job.seed, "dropout", self.step)
+            mask.bernoulli_(1 - self.model_cfg.dropout, generator=generator)
+        return keep.to(self.device, self.flat.dtype)
+
+    def log(self) -> None:
+        """A row of history for every model."""
+        parameters = self.block.views(self.flat)
+        columns = []
+        for inputs, y in ((self.inputs, self.y), (self.valid, self.valid_y)):
+            logits = stack_logits(self.model_cfg, parameters, inputs)
+            columns += [mean_loss(logits, y).tolist(), ((logits > 0) == (y > 0)).double().mean(dim=1).tolist()]
+        for job, *row in zip(self.jobs, *columns, strict=True):
+            job.history.append((self.step, *row))
+
+    def reason_to_stop(self, job: Job, last: bool) -> str:
+        """Sets and returns `job.stopped`; '' to go on. The rule is looked at where the history has a row."""
+        step, train_loss, _, valid_loss, valid_accuracy = job.history[-1]
+        cfg = self.cfg
+        if step == self.step:
+            losses = [row[3] for row in job.history]
+            if not (math.isfinite(train_loss) and math.isfinite(valid_loss)):
+                job.stopped = "diverged"
+            elif train_loss < cfg.stop_loss:
+                job.stopped = "loss"
+            elif 0 < cfg.stop_accuracy <= valid_accuracy:
+                job.stopped = "accuracy"
+            elif cfg.patience and len(losses) - 1 - losses.index(min(losses)) >= cfg.patience:
+                job.stopped = "patience"
+            elif last:
+                job.stopped = "steps"
+        return job.stopped
+
+    def leave(self, leaving: list[int], on_done: Callable[[Job], None] | None) -> None:
+        """Hand over models that are finished, and go on with the others."""
+        for i in leaving:
+            self.block.write(self.flat[i], self.jobs[i].model)
+            if on_done:
+                on_done(self.jobs[i])
+        stay = [i for i in range(len(self.jobs)) if i not in leaving]
+        self.jobs = [self.jobs[i] for i in stay]
+        if stay:
+            self.flat, self.m, self.v = self.flat[stay], self.m[stay], self.v[stay]
+            self.load()
+
+
+def check_jobs(jobs: Sequence[Job], cfg: TrainConfig) -> None:
+    """Raise BoolensError unless there are jobs, of one configuration, with as much data as cfg says."""
+    if not jobs:
+        raise BoolensError("no models to train; give at least one job")
+    for job in jobs:
+        for field_name, samples in (("n_train", job.data), ("n_valid", job.valid)):
+            sizes = [len(part) for part in samples]
+            if sizes != [getattr(cfg, field_name)] * 2:
+                raise BoolensError(
+                    f"{sizes[0]} inputs and {sizes[1]} labels given, but {field_name} = {getattr(cfg, field_name)}; "
+                    "make them equal"
+                )
+        for x, _ in (job.data, job.valid):
+            job.model.check(x)
+        if job.model.cfg != jobs[0].model.cfg:
+            raise BoolensError(
+                f"a stack has one configuration, but {job.model.cfg} is not {jobs[0].model.cfg}; split it"
+            )
 
 
 def check_device(device: str) -> str:
@@ -144,38 +313,27 @@ def check_device(device: str) -> str:
     return device
 
 
-def _reseed_dropout(model: "AnyModel", seed: int, step: int) -> None:
-    for module in model.modules():
-        generator = getattr(module, "dropout_generator", None)
-        if isinstance(generator, torch.Generator):
-            generator.manual_seed(derive_seed(seed, "dropout", step))
+def memory_a_model(model: ModelConfig, cfg: TrainConfig) -> int:
+    """Estimated bytes that training one more model in a stack takes, in float32."""
+    samples = cfg.n_train + cfg.n_valid
+    if isinstance(model, AttentionConfig):
+        rows = model.n_heads * (1 + model.d_value) * model.n_ctx
+        tables = 40 * model.n_heads * (1 + model.d_value) * model.n_ctx**2
+        return 4 * (samples * (10 * model.n_ctx + 6 * rows) + tables)
+    width = model.d_mlp if isinstance(model, MLPConfig) else 1
+    return 4 * (samples * (4 * model.n_ctx + 6 * width) + 8 * model.n_ctx * width)
 
 
-def _save(model: "AnyModel", optimizer: torch.optim.Optimizer, step: int, history: list[tuple], folder: Path) -> None:
-    tensors = {f"weights.{name}": tensor for name, tensor in model.state_dict().items()}
-    for index, moments in optimizer.state_dict()["state"].items():
-        tensors |= {f"adam.{index}.{name}": tensor for name, tensor in moments.items()}
-    tensors |= {"step": torch.tensor(step), "history": torch.tensor(history, dtype=torch.float64)}
-    write_atomic(folder / STATE, safetensors.torch.save({k: t.detach().cpu().contiguous() for k, t in tensors.items()}))
+def models_at_once(model: ModelConfig, cfg: TrainConfig, device: str = "cpu") -> int:
+    """Models to train together: what a quarter of the free memory holds, at most 64 on a CPU and 512 elsewhere."""
+    if device.startswith("cuda"):
+        free, most = torch.cuda.mem_get_info(device)[0], 512
+    else:
+        free, most = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 64
+    return max(1, min(most, free // 4 // memory_a_model(model, cfg)))
 
 
-def _restore(
-    model: "AnyModel", optimizer: torch.optim.Optimizer, folder: Path | None, steps: int
-) -> tuple[int, list[tuple]]:
-    if folder is None or not (folder / STATE).exists():
-        return 0, []
-    path = folder / STATE
-    tensors = read_tensors(path)
-    if not {"step", "history"} <= tensors.keys() or int(tensors["step"]) > steps:
-        done = f"step {int(tensors['step'])}" if "step" in tensors else "no step"
-        raise BoolensError(f"{path} is at {done}, but this training has {steps}; delete it to train from the start")
-    weights = {k.removeprefix("weights."): t for k, t in tensors.items() if k.startswith("weights.")}
-    load_tensors(model, weights, str(path))
-    state = optimizer.state_dict()
-    for name, tensor in tensors.items():
-        if name.startswith("adam."):
-            _, index, moment = name.split(".")
-            state["state"].setdefault(int(index), {})[moment] = tensor
-    optimizer.load_state_dict(state)
-    rows = [(int(row[0]), *row[1:].tolist()) for row in tensors["history"]]
-    return int(tensors["step"]), rows
+def median_accuracy(jobs: Sequence[Job]) -> float:
+    """Median over jobs of the last logged validation accuracy; NaN before the first."""
+    logged = [job.history[-1][-1] for job in jobs if job.history]
+    return statistics.median(logged) if logged else math.nan

@@ -31,6 +31,10 @@ class HookedModel(HookedRootModule, Generic[C]):
         Raises:
             BoolensError: x is not a batch of n_ctx bits.
         """
+        return self.logits(self.check(x))
+
+    def check(self, x: Integer[Tensor, "batch pos"] | Bool[Tensor, "batch pos"]) -> Int[Tensor, "batch pos"]:
+        """x as int64, if it is a batch of n_ctx bits; else BoolensError."""
         n_ctx = self.cfg.n_ctx
         if x.ndim != 2 or x.shape[1] != n_ctx or x.is_floating_point() or x.is_complex():
             raise BoolensError(
@@ -40,7 +44,7 @@ class HookedModel(HookedRootModule, Generic[C]):
         x = x.long()
         if x.numel() and not 0 <= int(x.min()) <= int(x.max()) <= 1:
             raise BoolensError(f"inputs range from {int(x.min())} to {int(x.max())}; every bit must be 0 or 1")
-        return self.logits(x)
+        return x
 
     def logits(self, x: Int[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
         """The forward pass for checked bits (int64, 0 or 1)."""

@@ -25,7 +25,6 @@ from interp.models import AnyModel, HookedMLP, build_model
 from interp.seeds import derive_seed
 from interp.training import (
     HISTORY_COLUMNS,
-    STATE,
     Labelled,
     batch_rows,
     check_device,
@@ -33,6 +32,7 @@ from interp.training import (
     evaluate,
     train,
 )
+from interp.training_state import STATE
 
 N_CTX, N_TRAIN, N_VALID = 6, 23, 17
 MODELS: dict[str, ModelConfig] = {
