@@ -104,6 +104,33 @@ def demo(out: Out, as_json: Json = False) -> None:
     _say(commands.demo(out, quiet=as_json), as_json)
 
 
+@app.command()
+def compare(
+    context: typer.Context,
+    out: Out,
+    seeds: Annotated[str, typer.Option(help="Seeds, 0:16 or 3,5,8.")] = "0:16",
+    n_ctx: Annotated[int, typer.Option(help="Number of bits T.")] = 30,
+    sparse: Annotated[int, typer.Option(help="Targets s of the sparse task.")] = 3,
+    dense: Annotated[
+        int | None, typer.Option(help="Targets of the dense task. [15; 18 with --tutorial-balance]")
+    ] = None,
+    n_train: Annotated[int, typer.Option(help="Training samples.")] = 1000,
+    n_valid: Annotated[int, typer.Option(help="Validation samples.")] = 1000,
+    tutorial_balance: Annotated[
+        bool, typer.Option("--tutorial-balance", help="P(bit = 1) = 0.5**(1/3) for every s, as in the tutorial.")
+    ] = False,
+    sample_size: Annotated[
+        bool, typer.Option(help="Find the smallest training sets for 100 % on the sparse task (Exercise 3.4).")
+    ] = True,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Attention, MLP and linear model on a sparse and a dense task, over seeds: the tutorial's Exercise 3."""
+    from analyses import commands
+
+    _say(commands.compare(dict(context.params)), as_json)
+
+
 @app.command(name="import")
 def import_checkpoint(
     file: Annotated[

@@ -12,6 +12,7 @@ from analyses.results import chosen_analyses, envelope, run_analysis
 from analyses.runs import N_INPUTS, Run, find_runs
 from analyses.train import Plan, check_plan, import_run, train_seeds
 from interp.checkpoint import import_tutorial
+from interp.errors import BoolensError
 from interp.threads import suited_threads
 from interp.training import Job, median_accuracy, models_at_once
 
@@ -133,3 +134,20 @@ def import_checkpoint(
     import_run(file, made, out, seed)
     content = {"run": str(out), "task": made.to_dict()}
     return content, [f"{out}: {made.NAME} {sets_text(made.targets)}, imported from {file}; next: boolens analyze {out}"]
+
+
+def compare(given: dict[str, Any]) -> Said:
+    """`boolens compare`: `given` holds the command's options by name; --out must not hold anything yet."""
+    from analyses.compare import compute
+    from analyses.compare_report import print_comparison, write_comparison
+    from analyses.compare_setting import make_setting
+
+    setting, out = make_setting(given), Path(given["out"])
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise BoolensError(f"{out} exists and is not overwritten; choose another --out")
+    with progress_bar(setting.n_models, "comparing") as bar:
+        result = compute(setting, bar, given.get("device") or "cpu")
+    content = write_comparison(result, out)
+    if not given.get("as_json"):
+        print_comparison(result)
+    return content, [*(found.sentence for found in result.sample_sizes), f"written: {out}"]

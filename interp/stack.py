@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from interp.models import AnyModel
 
 
+PREFERENCE = 1.0
+"""Bit 1 is hi unless bit 0 is better by more than this (in log lo / hi): a choice that flips rearranges the inputs."""
+
+
 class ParameterBlock:
     """The parameters of models of one configuration as rows of one tensor, and back."""
 
@@ -68,6 +72,8 @@ def stack_gradient(
     inputs: Inputs,
     y: Float[Tensor, "model batch"],
     keep: Float[Tensor, "model batch d_mlp"] | None = None,
+    *,
+    precise: bool = True,
 ) -> Float[Tensor, "model parameter"]:
     """The gradient of each model's mean binary cross-entropy (`mean_loss`).
 
@@ -78,6 +84,8 @@ def stack_gradient(
         inputs: one batch a model.
         y: labels, 0 or 1.
         keep: the MLP's dropout mask, 1 where a hidden unit is kept; None for no dropout.
+        precise: False lets the rounding error of an attention model's gradient grow to about 1e-4 of its largest entry
+            for fewer passes in float64; training does not need more.
     """
     leaf = flat.detach().requires_grad_()
     with torch.enable_grad():
@@ -86,7 +94,7 @@ def stack_gradient(
             assert inputs.bits is not None
             tables = stacked_attention_tables(cfg, parameters)
             with torch.no_grad():
-                gradients = tables_gradient(tables, inputs.bits, y)
+                gradients = tables_gradient(tables, inputs.bits, y, precise=precise)
             outputs = [getattr(tables, name) for name in TABLES]
             pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
             return torch.autograd.grad([o for o, _ in pairs], leaf, [g for _, g in pairs])[0]
@@ -134,8 +142,8 @@ def stacked_attention_tables(cfg: AttentionConfig, parameters: dict[str, Tensor]
     on_vocab = (queries @ k_vocab.transpose(-1, -2)).unflatten(2, (2, cfg.n_ctx))
     on_pos = (queries @ k_pos.transpose(-1, -2)).unflatten(2, (2, cfg.n_ctx))
     log_ratio = on_vocab[..., 1] - on_vocab[..., 0]
-    least, most = torch.aminmax(log_ratio.detach().movedim(2, 0).flatten(2), dim=2)
-    hi_is_one = least + most >= 0
+    of_query = log_ratio.detach().movedim(2, 0).flatten(2)
+    hi_is_one = of_query.amin(dim=2) + of_query.amax(dim=2) >= -PREFERENCE
     one_for_query = hi_is_one.T[:, None, :]
     sign = torch.where(one_for_query, 1.0, -1.0).to(W_E.dtype)
     lo_vocab = torch.where(one_for_query[..., None], on_vocab[..., 0], on_vocab[..., 1])

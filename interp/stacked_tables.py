@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-AT_A_TIME = 16
+AT_A_TIME = 32
 """Models whose products are made together."""
 
 
@@ -32,12 +32,15 @@ def largest_score(dtype: torch.dtype) -> float:
     return 0.45 * math.log(torch.finfo(dtype).max)
 
 
-def smallest_sum(dtype: torch.dtype, wanted: torch.dtype) -> float:
+def smallest_sum(dtype: torch.dtype, wanted: torch.dtype, *, precise: bool) -> float:
     """Least Σ lo + Σ (hi − lo) · b, as a share of Σ lo, that `dtype` gives as well as `wanted` needs it.
 
-    It costs 8 of float32's bits, 16 of float64's own, or 26 of float64's where it stands in for float32.
+    It costs 5 of float32's bits (8 where it need not be precise), 16 of float64's own, or 26 of float64's where it
+    stands in for float32.
     """
-    return 2.0 ** -(8 if dtype == torch.float32 else 16 if wanted == torch.float64 else 26)
+    if dtype == torch.float32:
+        return 2.0**-5 if precise else 2.0**-8
+    return 2.0**-16 if wanted == torch.float64 else 2.0**-26
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,11 @@ class Bits:
 
     def choose(self, hi_is_one: Bool[Tensor, "2 model"]) -> None:
         """Set `factors`, [query bit, model, column, batch]: b of each position, a row of ones, and padding."""
-        if self.chosen is None or not torch.equal(self.chosen, hi_is_one):
-            self.chosen = hi_is_one.clone()
-            self.factors = torch.where(hi_is_one[:, :, None, None], self.choices[1], self.choices[0])
+        if self.chosen is None:
+            self.chosen, self.factors = torch.zeros_like(hi_is_one), self.choices[:1].repeat(2, 1, 1, 1)
+        for query_bit, model in (self.chosen != hi_is_one).nonzero().tolist():
+            self.factors[query_bit, model] = self.choices[int(hi_is_one[query_bit, model]), model]
+        self.chosen = hi_is_one.clone()
 
     def scratch(self, name: str, *shape: int) -> Tensor:
         """Memory of that shape, zero at first and the same at every call."""
@@ -121,6 +126,9 @@ class Pass:
     selected: Float[Tensor, "model head c dest batch"]
     inverse: Float[Tensor, "model head 1 dest batch"]
     z: Float[Tensor, "model head d_value dest batch"]
+    ratio: Float[Tensor, "model head 2 dest"]
+    growth: Float[Tensor, "model head 2 dest 1"]
+    jump: Float[Tensor, "model head d_value 2 dest 1"]
     factors: Float[Tensor, "2 model column batch"]
     ones: Float[Tensor, "model 1 1 dest batch"]
     logits: Float[Tensor, "model batch"]
@@ -136,9 +144,10 @@ def forward(part: StackedTables, bits: Bits, models: slice) -> Pass:
     torch.mul(terms[:, :, :1], part.value[:, :, :, :, None], out=terms[:, :, 1:])
     matrix = bits.scratch("matrix", 2, n, n_heads, c, n_ctx, bits.width)
     by_query = matrix.movedim(0, 3)
-    torch.mul(terms, part.log_ratio.expm1()[:, :, None, :, :, None], out=by_query[..., :n_ctx])
-    jump = part.log_ratio.exp()[:, :, None] * part.step[..., None]
-    by_query[:, :, 1:, ..., :n_ctx].addcmul_(terms[:, :, :1], jump[..., None])
+    ratio, growth = part.log_ratio.exp(), part.log_ratio.expm1()[..., None]
+    jump = (ratio[:, :, None] * part.step[..., None])[..., None]
+    torch.mul(terms, growth[:, :, None], out=by_query[..., :n_ctx])
+    by_query[:, :, 1:, ..., :n_ctx].addcmul_(terms[:, :, :1], jump)
     torch.sum(terms, dim=-1, out=by_query[..., n_ctx])
     product = bits.scratch("product", 2, n, n_heads, c, n_ctx, batch)
     factors, ones = bits.factors[:, models], bits.ones[models, None, None]
@@ -153,7 +162,7 @@ def forward(part: StackedTables, bits: Bits, models: slice) -> Pass:
     z = bits.scratch("z", n, n_heads, c - 1, n_ctx, batch)
     torch.mul(selected[:, :, 1:], inverse, out=z)
     logits = torch.baddbmm(part.bias[:, None, None], part.readout.reshape(n, 1, -1), z.view(n, -1, batch))[:, 0]
-    return Pass(part, terms, product, selected, inverse, z, factors, ones, logits)
+    return Pass(part, terms, product, selected, inverse, z, ratio, growth, jump, factors, ones, logits)
 
 
 def backward(done: Pass, bits: Bits, g: Float[Tensor, "model batch"]) -> tuple[Tensor, ...]:
@@ -178,37 +187,35 @@ def backward(done: Pass, bits: Bits, g: Float[Tensor, "model batch"]) -> tuple[T
     g_matrix[:, :, :, 0].neg_()
     by_query = g_matrix.movedim(0, 3)
     g_b, g_sum = by_query[..., :n_ctx], by_query[..., n_ctx : n_ctx + 1]
-    growth, ratio = t.log_ratio.expm1()[..., None], t.log_ratio.exp()
-    jump = (ratio[:, :, None] * t.step[..., None])[..., None]
-    weighted = g_b[:, :, 0] + _sum_terms(g_b[:, :, 1:] * values)
-    g_a = weighted * growth + g_sum[:, :, 0]
-    g_a += _sum_terms(g_b[:, :, 1:] * jump) if d_value > 1 else g_b[:, :, 1] * jump[:, :, 0]
-    g_a += _sum_terms(g_sum[:, :, 1:] * values)
+    weighted = torch.addcmul(g_b[:, :, 0], g_b[:, :, 1], values[:, :, 0])
+    for j in range(1, d_value):
+        weighted.addcmul_(g_b[:, :, 1 + j], values[:, :, j])
+    g_a = torch.addcmul(g_sum[:, :, 0], weighted, done.growth)
+    for j in range(d_value):
+        g_a.addcmul_(g_b[:, :, 1 + j], done.jump[:, :, j]).addcmul_(g_sum[:, :, 1 + j], values[:, :, j])
     on_keys = g_b[:, :, 1:] * a[:, :, None]
     over_src = on_keys.sum(dim=-1)
-    g_step = (over_src * ratio[:, :, None]).sum(dim=-1)
+    g_step = (over_src * done.ratio[:, :, None]).sum(dim=-1)
     g_ratio = (weighted * a).sum(dim=-1) + (over_src * t.step[..., None]).sum(dim=2)
-    over_dest = growth[:, :, None].transpose(-1, -2) @ on_keys + g_sum[:, :, 1:].transpose(-1, -2) @ a[:, :, None]
+    over_dest = done.growth[:, :, None].transpose(-1, -2) @ on_keys + g_sum[:, :, 1:].transpose(-1, -2) @ a[:, :, None]
     g_value = over_dest[..., 0, :]
-    return g_a.mul_(a), g_ratio.mul_(ratio), g_value, g_step, g_readout, g.sum(dim=1)
-
-
-def _sum_terms(array: Float[Tensor, "model head d_value 2 dest src"]) -> Float[Tensor, "model head 2 dest src"]:
-    return array[:, :, 0] if array.shape[2] == 1 else array.sum(dim=2)
+    return g_a.mul_(a), g_ratio.mul_(done.ratio), g_value, g_step, g_readout, g.sum(dim=1)
 
 
 def tables_logits(tables: StackedTables, bits: Bits) -> Float[Tensor, "model batch"]:
     """Logits of every model, without gradient, right for any finite scores."""
     logits = tables.lo.new_empty(len(bits.x), bits.x.shape[1])
-    for models, some, _ in _passes(tables, bits):
+    for models, some, _ in _passes(tables, bits, precise=True):
         logits[models] = some.to(logits.dtype)
     return logits
 
 
-def tables_gradient(tables: StackedTables, bits: Bits, y: Float[Tensor, "model batch"]) -> list[Tensor]:
+def tables_gradient(
+    tables: StackedTables, bits: Bits, y: Float[Tensor, "model batch"], *, precise: bool = True
+) -> list[Tensor]:
     """Gradients of each model's mean binary cross-entropy with labels y by its tables, in the order of TABLES."""
     gradients = [torch.empty_like(getattr(tables, name), memory_format=torch.contiguous_format) for name in TABLES]
-    for models, logits, finish in _passes(tables, bits):
+    for models, logits, finish in _passes(tables, bits, precise=precise):
         some = finish(logits.sigmoid().sub_(y[models]).mul_(1 / logits.shape[1]))
         for gradient, values in zip(gradients, some, strict=True):
             gradient[models] = values.to(gradient.dtype)
@@ -219,7 +226,7 @@ Models = slice | list[int]
 Finish = Callable[[Tensor], tuple[Tensor, ...]]
 
 
-def _passes(tables: StackedTables, bits: Bits) -> Iterator[tuple[Models, Tensor, Finish]]:
+def _passes(tables: StackedTables, bits: Bits, *, precise: bool) -> Iterator[tuple[Models, Tensor, Finish]]:
     """Which models, their logits, and what makes the tables' gradient of the logits'; later ones replace earlier ones.
 
     First all models in the tables' own precision, a few at a time; then those whose sums came out too small or not
@@ -232,24 +239,25 @@ def _passes(tables: StackedTables, bits: Bits) -> Iterator[tuple[Models, Tensor,
     for start in range(0, len(bits.x), AT_A_TIME):
         models = slice(start, min(start + AT_A_TIME, len(bits.x)))
         done = forward(tables.part(models, dtype), bits, models)
-        left += [start + m for m in _imprecise(done, dtype)]
+        left += [start + m for m in _imprecise(done, dtype, precise=precise)]
         yield models, done.logits, partial(backward, done, bits)
     if left and dtype != torch.float64:
         wide = bits.widened(left)
         wide.choose(tables.hi_is_one[:, left])
         done = forward(tables.part(left, torch.float64), wide, slice(None))
-        again = [left[m] for m in _imprecise(done, dtype)]
+        again = [left[m] for m in _imprecise(done, dtype, precise=precise)]
         yield left, done.logits, partial(backward, done, wide)
         left = again
     if left:
         yield left, *_softmax_pass(tables.part(left, dtype), bits.x[left])
 
 
-def _imprecise(done: Pass, wanted: torch.dtype) -> list[int]:
-    """The models of a pass with a sum that is too small or too large. Before `backward`, which reuses the memory."""
+def _imprecise(done: Pass, wanted: torch.dtype, *, precise: bool) -> list[int]:
+    """The models of a pass with a sum, in units of Σ lo, that is too small or can become too large."""
     kind = done.terms.dtype
-    least, most = torch.aminmax(done.selected[:, :, 0].flatten(1), dim=1)
-    fits = (least >= smallest_sum(kind, wanted)) & (most <= math.exp(2 * largest_score(kind)))
+    least = done.selected[:, :, 0].flatten(1).amin(dim=1)  # amin and not aminmax, which is many times slower
+    grown = done.tables.log_ratio.flatten(1).amax(dim=1)
+    fits = (least >= smallest_sum(kind, wanted, precise=precise)) & (grown <= 2 * largest_score(kind))
     return [] if bool(fits.all()) else (~fits).nonzero()[:, 0].tolist()
 
 
@@ -260,8 +268,7 @@ def _shifted(tables: StackedTables) -> StackedTables:
     hi is far above lo the sum is large, and where it is far below it is small, and `_imprecise` sees both.
     """
     lo = tables.lo.detach()
-    least, most = torch.aminmax(lo)
-    if max(-float(least), float(most)) <= largest_score(lo.dtype):
+    if float(lo.abs().amax()) <= largest_score(lo.dtype):
         return tables
     return replace(tables, lo=lo - lo.amax(dim=-1, keepdim=True))
 

@@ -142,6 +142,8 @@ def train_stack(
     """
     check_jobs(jobs, cfg)
     check_device(device)
+    if at_once is not None and at_once < 1:
+        raise BoolensError(f"at_once = {at_once} models; train at least 1 at once, or leave it out for as many as fit")
     block = ParameterBlock(jobs[0].model)
     rows = block.flatten([job.model for job in jobs])
     states = [restore_state(job.folder, row, cfg.steps) for job, row in zip(jobs, rows, strict=True)]
@@ -225,7 +227,8 @@ class _Chunk:
             rows = torch.stack([batch_rows(self.cfg, job.seed, self.step) for job in self.jobs]).to(self.device)
             models = torch.arange(len(rows), device=self.device)[:, None]
             inputs, y = Inputs(self.model_cfg, self.x[models, rows], self.flat.dtype), self.y[models, rows]
-        g = stack_gradient(self.model_cfg, self.block, self.flat, inputs, y, self.dropout(y.shape[1]))
+        mask = self.dropout(y.shape[1])
+        g = stack_gradient(self.model_cfg, self.block, self.flat, inputs, y, mask, precise=False)
         self.step += 1
         self.m.lerp_(g, 0.1)
         self.v.mul_(0.999).addcmul_(g, g, value=0.001)

@@ -1,16 +1,21 @@
 """Figures of the analyses: arrays in, a matplotlib Figure out, nothing computed and nothing left behind."""
 
 from interp.plots.attention import plot_attention_patterns
+from interp.plots.compare import Measure, plot_comparison
 from interp.plots.effective import plot_effective_attention
 from interp.plots.effects import plot_ablation, plot_patching
 from interp.plots.gain import plot_gain_attention
 from interp.plots.recovery import plot_target_recovery
+from interp.plots.sample_size import SampleSizes
 from interp.plots.samples import plot_samples
 from interp.plots.style import save_figure
 
 __all__ = [
+    "Measure",
+    "SampleSizes",
     "plot_ablation",
     "plot_attention_patterns",
+    "plot_comparison",
     "plot_effective_attention",
     "plot_gain_attention",
     "plot_patching",

@@ -242,7 +242,12 @@ class TestRemoveKey:
 
 class TestSweep:
     def test_is_each_edit_alone(self, model: HookedAttention) -> None:
-        edits = [remove_key(1), patch(Z, torch.zeros(1, 5, 3, 4)), remove_key(2, head=0), patch(Q, torch.ones(1, 5, 3, 7))]
+        edits = [
+            remove_key(1),
+            patch(Z, torch.zeros(1, 5, 3, 4)),
+            remove_key(2, head=0),
+            patch(Q, torch.ones(1, 5, 3, 7)),
+        ]
         rows = sweep(model, X, edits)
         assert rows.shape == (4, 2)
         for row, edit in zip(rows, edits, strict=True):

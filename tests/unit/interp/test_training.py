@@ -22,7 +22,7 @@ from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig,
 from interp.errors import BoolensError
 from interp.files import write_json
 from interp.models import AnyModel, HookedMLP, build_model
-from interp.seeds import derive_seed
+from interp.seeds import torch_generator
 from interp.training import (
     HISTORY_COLUMNS,
     Labelled,
@@ -159,13 +159,30 @@ def test_the_seed_decides(kind: str, batch_size: int) -> None:
     assert (content(first) != content(other)) is uses_seed
 
 
-def test_dropout_is_seeded_anew_at_every_step() -> None:
-    model, seeds = fresh("mlp"), []
+@pytest.mark.parametrize("batch_size", [0, 5])
+def test_dropout_masks_are_of_the_seed_and_the_step(batch_size: int) -> None:
+    cfg, model, plain = config(steps=9, batch_size=batch_size), fresh("mlp").double(), fresh("mlp").double()
     assert isinstance(model, HookedMLP)
-    generator = model.mlp.dropout_generator
-    train(model, DATA, VALID, config(steps=9), 4, on_step=lambda *_: seeds.append(generator.initial_seed()))
-    assert seeds == [derive_seed(4, "dropout", step) for step in range(9)]
-    assert len(set(seeds)) == 9
+    assert isinstance(plain, HookedMLP)
+    own_stream = model.mlp.dropout_generator.get_state()
+    train(model, DATA, VALID, cfg, seed=4)
+    adam = torch.optim.Adam(plain.parameters(), lr=cfg.lr, fused=False, foreach=False)
+    masks: list[Tensor] = []
+    for step in range(9):
+        rows = batch_rows(cfg, 4, step) if batch_size else torch.arange(N_TRAIN)
+        keep = torch.empty(len(rows), 13).bernoulli_(0.8, generator=torch_generator(4, "dropout", step))
+        hidden = torch.nn.functional.gelu(DATA[0][rows].double() @ plain.mlp.W_in + plain.mlp.b_in) * keep / 0.8
+        logits = hidden @ plain.mlp.W_out + plain.mlp.b_out
+        sign = 1 - 2 * DATA[1][rows].double()
+        adam.zero_grad()
+        torch.log1p((sign * logits).exp()).mean().backward()
+        adam.step()
+        masks.append(keep[:3].bool())
+    assert 0.7 < torch.stack(masks).double().mean().item() < 0.9
+    assert len({str(mask.tolist()) for mask in masks}) == 9
+    for name, weight in plain.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], weight, rtol=1e-9, atol=1e-12)
+    assert torch.equal(model.mlp.dropout_generator.get_state(), own_stream)
 
 
 def test_another_initialisation_gives_other_weights() -> None:
@@ -353,9 +370,14 @@ def test_the_state_is_saved_every_so_many_seconds(tmp_path: Path) -> None:
 def test_a_state_of_another_training_is_refused(tmp_path: Path) -> None:
     trained("linear", config(), folder=tmp_path, save_seconds=-1)
     before = (tmp_path / STATE).read_bytes()
+    float32 = r"of torch\.float32"
+    wrong_size = (
+        rf"{STATE} does not fit the model: flat should be \(51,\) {float32}, found \(7,\) {float32}; "
+        "delete it to train from the start"
+    )
     with pytest.raises(BoolensError, match=rf"{STATE} is at step 12, but this training has 11; delete it to train"):
         trained("linear", config(steps=11), folder=tmp_path)
-    with pytest.raises(BoolensError, match=rf"{STATE} does not fit the configuration \(W: expected nothing, found"):
+    with pytest.raises(BoolensError, match=wrong_size):
         trained("attention", config(), folder=tmp_path)
     (tmp_path / STATE).write_bytes(before[:-1])
     with pytest.raises(BoolensError, match=rf"{STATE} is not a whole safetensors file"):
