@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -15,6 +15,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+INTERRUPTED = 130
 
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; it is not overwritten.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result alone, as JSON, on stdout.")]
@@ -174,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         message = getattr(error, "format_message", lambda: str(error))()
         _fail(f"{message} (see `boolens --help`)")
     except typer.Abort:
-        _fail("interrupted; finished parts are kept, and `boolens train ... --resume` goes on", code=130)
+        code = INTERRUPTED
     except MemoryError:
         _fail("not enough memory for this; ask for fewer samples, bits, heads or hidden units")
     except OSError as error:
@@ -190,10 +192,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "allocate memory" not in str(error):
             raise
         _fail("not enough memory for this; ask for fewer samples, bits, heads or hidden units")
-    else:
-        sys.exit(code if isinstance(code, int) else 0)
+    if code == INTERRUPTED:  # typer's own answer to Ctrl-C, without a word
+        _fail("interrupted; finished parts are kept, and `boolens train ... --resume` goes on", code=INTERRUPTED)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
-def _fail(message: str, code: int = 2) -> None:
+def _fail(message: str, code: int = 2) -> NoReturn:
     typer.echo(f"boolens: {' '.join(message.split())}", err=True)
     sys.exit(code)

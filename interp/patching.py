@@ -37,7 +37,7 @@ def patch_positions_from(
 
 
 def recovered(
-    patched: Float[np.ndarray, "*cell"], corrupted: Float[np.ndarray, "*cell"], clean: Float[np.ndarray, "*cell"]
+    patched: Float[np.ndarray, "*#cell"], corrupted: Float[np.ndarray, "*#cell"], clean: Float[np.ndarray, "*#cell"]
 ) -> Float[np.ndarray, "*cell"]:
     """(patched − corrupted) / (clean − corrupted): 0 is the corrupted run's value, 1 the clean run's.
 

@@ -57,7 +57,7 @@ class TestPatch:
         values = torch.arange(n * 5 * 3 * 4, dtype=torch.float64).reshape(n, 5, 3, 4)
         logits, cache = run(model, X, [patch(Z, values)], record=[Z])
         assert torch.equal(cache[Z], values.expand(2, 5, 3, 4))
-        expected = (values * model.W_readout).sum(dim=(1, 2, 3)) + model.b_readout
+        expected = (values * model.W_readout).sum(dim=(1, 2, 3)) + model.get_parameter("b_readout")
         torch.testing.assert_close(logits, expected.expand(2).detach())
 
     @pytest.mark.parametrize("pos", [3, -2])
@@ -147,7 +147,7 @@ class TestPatch:
     @pytest.mark.parametrize(
         ("hook", "shape", "where", "message"),
         [
-            ("hook_embed", (1, 5, 11), {"head": 0}, "hook_embed has axes ('batch', 'pos', 'd_model'), so no 'head' axis"),
+            ("hook_embed", (1, 5, 11), {"head": 0}, "has axes ('batch', 'pos', 'd_model'), so no 'head' axis"),
             ("hook_logit", (1,), {"pos": 0}, "hook_logit has axes ('batch',), so no 'pos' axis; leave pos out"),
             ("hook_logit", (1,), {"head": 0}, "so no 'head' axis; leave head out, or choose another hook"),
         ],
@@ -230,7 +230,7 @@ class TestRemoveKey:
 
     @pytest.mark.parametrize("cfg", [MLPConfig(n_ctx=5), LinearConfig(n_ctx=5)], ids=["mlp", "linear"])
     def test_a_model_without_attention(self, cfg: Any) -> None:
-        with pytest.raises(BoolensError, match="no hook point 'blocks.0.attn.hook_attn_scores'"):
+        with pytest.raises(BoolensError, match=r"no hook point 'blocks.0.attn.hook_attn_scores'"):
             remove_each_key(build_model(cfg), X)
 
     def test_each_key(self, model: HookedAttention) -> None:
@@ -312,6 +312,14 @@ def test_a_failed_sweep_leaves_no_trace(model: HookedAttention) -> None:
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_whoever_kept_the_activation_from_before_still_has_it(model: HookedAttention) -> None:
+    for hook, edit in ((Z, patch(Z, torch.zeros(1, 5, 3, 4), pos=1)), (SCORES, remove_key(1))):
+        clean = run(model, X, record=[hook])[1][hook]
+        kept: list[Tensor] = []
+        run(model, X, [(hook, lambda activation, hook, kept=kept: kept.append(activation)), edit])
+        assert torch.equal(kept[0], clean)
 
 
 def test_edits_compose_in_the_given_order(model: HookedAttention) -> None:

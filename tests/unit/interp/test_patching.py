@@ -74,20 +74,19 @@ class TestPatchPositionsFrom:
         with pytest.warns(UnchangedWarning, match="hook_pos_embed"):
             patch_positions_from(model, CORRUPTED, CLEAN, "hook_pos_embed")
 
-    def test_numbers_of_inputs_that_differ(self, model: HookedAttention) -> None:
-        for into, source in ((CLEAN, CORRUPTED[:2]), (CLEAN[:1], CORRUPTED)):
-            message = f"inputs of shapes {tuple(into.shape)} and {tuple(source.shape)}; pairs must match row by row"
-            with warnings.catch_warnings():
-                with pytest.raises(Exception, match=re.escape(message)) as caught:
-                    patch_positions_from(model, into, source, Z)
-            assert caught.type is BoolensError
+    @pytest.mark.usefixtures("unchecked")
+    @pytest.mark.parametrize(("n_into", "n_source"), [(3, 2), (1, 3), (3, 1)])
+    def test_numbers_of_inputs_that_differ(self, n_into: int, n_source: int, model: HookedAttention) -> None:
+        message = f"inputs of shapes ({n_into}, 5) and ({n_source}, 5); pairs must match row by row"
+        with pytest.raises(BoolensError, match=re.escape(message)):
+            patch_positions_from(model, CLEAN[:n_into], CORRUPTED[:n_source], Z)
 
     def test_an_unknown_hook(self, model: HookedAttention) -> None:
-        with pytest.raises(BoolensError, match="no hook point 'hook_z'; near names: blocks.0.attn.hook_z"):
+        with pytest.raises(BoolensError, match=r"no hook point 'hook_z'; near names: .*blocks.0.attn.hook_z"):
             patch_positions_from(model, CLEAN, CORRUPTED, "hook_z")
 
     def test_a_hook_without_positions(self, model: HookedAttention) -> None:
-        with pytest.raises(BoolensError, match="hook_logit has axes .'batch',., so no 'pos' axis"):
+        with pytest.raises(BoolensError, match=r"hook_logit has axes .'batch',., so no 'pos' axis"):
             patch_positions_from(model, CLEAN, CORRUPTED, "hook_logit")
 
 
@@ -111,7 +110,6 @@ class TestRecovered:
             warnings.simplefilter("error")
             recovered(np.array([1.0]), np.array([0.0]), np.array([1e-300]))
 
-    @pytest.mark.usefixtures("unchecked")
     def test_shapes_are_broadcast(self) -> None:
         patched = np.arange(6.0).reshape(2, 3)
         fractions = recovered(patched, np.zeros(3), np.array([1.0, 2, 4]))

@@ -12,65 +12,34 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 from torch import Tensor
 
 import interp
 from interp.checkpoint import load_model, read_tensors, snapshot_path
-from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig, RunConfig, TrainConfig
+from interp.config import RunConfig, TrainConfig
 from interp.errors import BoolensError
 from interp.files import write_json
-from interp.models import AnyModel, HookedMLP, build_model
+from interp.models import AnyModel, HookedMLP
 from interp.seeds import torch_generator
 from interp.training import (
     HISTORY_COLUMNS,
-    Labelled,
     batch_rows,
-    check_device,
-    denormals_flushed,
     evaluate,
     train,
 )
 from interp.training_state import STATE
-
-N_CTX, N_TRAIN, N_VALID = 6, 23, 17
-MODELS: dict[str, ModelConfig] = {
-    "attention": AttentionConfig(N_CTX, d_model=3, init_std=0.3),
-    "mlp": MLPConfig(N_CTX, d_mlp=13, dropout=0.2),
-    "linear": LinearConfig(N_CTX),
-}
-
-
-def samples(n: int, seed: int) -> Labelled:
-    """Bits labelled by the AND of bits 1 and 4."""
-    x = (torch.rand(n, N_CTX, generator=torch.Generator().manual_seed(seed)) < 0.7).long()
-    return x, (x[:, 1] & x[:, 4]).bool()
-
-
-DATA, VALID = samples(N_TRAIN, 1), samples(N_VALID, 2)
-
-
-def config(**fields: Any) -> TrainConfig:
-    return TrainConfig(**{"n_train": N_TRAIN, "n_valid": N_VALID, "steps": 12, "log_every": 5, **fields})
-
-
-def fresh(kind: str, seed: int = 0) -> AnyModel:
-    return build_model(MODELS[kind], torch.Generator().manual_seed(seed))
-
-
-def trained(kind: str, cfg: TrainConfig, seed: int = 0, **options: Any) -> tuple[AnyModel, Tensor]:
-    model = fresh(kind)
-    return model, train(model, DATA, VALID, cfg, seed, **options)
-
-
-def content(model: torch.nn.Module) -> bytes:
-    return safetensors.torch.save(dict(model.state_dict()))
-
-
-def flushing() -> bool:
-    """Whether denormal floats are flushed to zero at this moment."""
-    return (torch.tensor(torch.finfo(torch.float32).tiny) / 2).item() == 0
+from tests.unit.interp.training_cases import (
+    DATA,
+    MODELS,
+    N_CTX,
+    N_TRAIN,
+    VALID,
+    config,
+    content,
+    fresh,
+    trained,
+)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -383,99 +352,6 @@ def test_a_state_of_another_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BoolensError, match=rf"{STATE} is not a whole safetensors file"):
         trained("linear", config(), folder=tmp_path)
     assert (tmp_path / STATE).read_bytes() == before[:-1]
-
-
-# Traces
-
-
-@pytest.mark.usefixtures("denormals_kept")
-@pytest.mark.parametrize("before", [False, True])
-def test_denormals_are_flushed_in_training_only(before: bool) -> None:
-    torch.set_flush_denormal(before)
-    seen: list[bool] = []
-    trained("linear", config(), on_step=lambda *_: seen.append(flushing()))
-    assert seen == [True] * 12
-    assert flushing() is before
-
-
-@pytest.mark.usefixtures("denormals_kept")
-@pytest.mark.parametrize("before", [False, True])
-def test_denormals_are_as_before_after_an_exception(before: bool) -> None:
-    torch.set_flush_denormal(before)
-    inside: list[bool] = []
-
-    def flush_and_fail() -> None:
-        with denormals_flushed():
-            inside.append(flushing())
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        flush_and_fail()
-    assert inside == [True]
-    assert flushing() is before
-
-
-def fail(*_: Any) -> None:
-    raise ZeroDivisionError
-
-
-@pytest.mark.usefixtures("denormals_kept")
-@pytest.mark.parametrize("kind", MODELS)
-def test_the_model_is_in_evaluation_mode_without_gradients_after_training_and_after_an_exception(kind: str) -> None:
-    finished = fresh(kind)
-    train(finished, DATA, VALID, config(), 0)
-    failed = fresh(kind)
-    with pytest.raises(ZeroDivisionError):
-        train(failed, DATA, VALID, config(), 0, on_step=fail)
-    for model in (finished, failed):
-        assert not any(module.training for module in model.modules())
-        assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
-    assert not flushing()
-
-
-# What cannot be trained
-
-
-@pytest.mark.parametrize("kind", ["attention", "linear"])
-def test_a_diverging_training_raises(kind: str) -> None:
-    with pytest.raises(BoolensError, match=r"the loss is (nan|inf) at step \d+; lower lr = 3e\+38"):
-        trained(kind, config(steps=20, lr=3e38, log_every=1))
-    assert not flushing()
-
-
-def test_a_diverging_training_raises_at_the_last_step_at_the_latest() -> None:
-    with pytest.raises(BoolensError, match=r"at step 20; lower lr"):
-        trained("attention", config(steps=20, lr=3e38, log_every=1000))
-
-
-@pytest.mark.parametrize(
-    ("data", "valid", "message"),
-    [
-        (samples(22, 1), VALID, "22 inputs and 22 labels given, but n_train = 23; make them equal"),
-        (DATA, samples(18, 1), "18 inputs and 18 labels given, but n_valid = 17; make them equal"),
-        ((DATA[0], DATA[1][:-1]), VALID, "23 inputs and 22 labels given, but n_train = 23; make them equal"),
-        (DATA, (VALID[0], VALID[1][:1]), "17 inputs and 1 labels given, but n_valid = 17; make them equal"),
-        ((DATA[0][:, :-1], DATA[1]), VALID, r"inputs have shape \(23, 5\).* with pos = 6"),
-        ((DATA[0] * 2, DATA[1]), VALID, r"inputs range from 0 to 2; every bit must be 0 or 1"),
-    ],
-)
-@pytest.mark.usefixtures("unchecked")
-def test_wrong_sizes_are_refused(data: Labelled, valid: Labelled, message: str) -> None:
-    model = fresh("linear")
-    with pytest.raises(BoolensError, match=message):
-        train(model, data, valid, config(), 0)
-    assert content(model) == content(fresh("linear"))
-
-
-def test_devices_that_are_not_there() -> None:
-    assert check_device("cpu") == "cpu"
-    model = fresh("linear")
-    with pytest.raises(BoolensError, match=r"device 'abacus' is not available \(.*\); use cpu"):
-        train(model, DATA, VALID, config(), 0, device="abacus")
-    for device in ("", "cuda:99"):
-        with pytest.raises(BoolensError, match=rf"device '{device}' is not available \(.*\); use cpu"):
-            check_device(device)
-    assert content(model) == content(fresh("linear"))
 
 
 if __name__ == "__main__":

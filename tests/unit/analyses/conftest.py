@@ -1,0 +1,140 @@
+"""Runs on disk: written by hand through the package's own functions, trained once a session, or the tutorial's."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from analyses import commands
+from analyses.runs import Run
+from analyses.train import versions
+from interp.checkpoint import WEIGHTS, save_weights
+from interp.config import AttentionConfig, RunConfig, TrainConfig
+from interp.files import write_json
+from interp.models import AnyModel, HookedAttention
+from tasks import Task
+
+TUTORIAL = Path(__file__).parents[2] / "data" / "tutorial"
+
+
+@pytest.fixture(scope="session")
+def write_run() -> Callable[..., Run]:
+    """From a folder, a model and a task to the run in that folder."""
+
+    def write(folder: Path, model: AnyModel, task: Task, *, seed: int = 0, training: TrainConfig | None = None) -> Run:
+        config = RunConfig(model.cfg, training, seed, "imported:by hand", versions())
+        write_json(folder / "task.json", task.to_dict())
+        write_json(folder / "config.json", config.to_dict())
+        save_weights(model, folder / WEIGHTS)
+        return Run(folder)
+
+    return write
+
+
+def hand_set(cfg: AttentionConfig, **weights: Any) -> HookedAttention:
+    """A float64 model with these weights, named by their last part (W_Q, b_K); all others are zero."""
+    model = HookedAttention(cfg).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            value = torch.tensor(weights.pop(name.rsplit(".", 1)[-1], 0), dtype=torch.float64)
+            parameter.copy_(value if value.ndim == parameter.ndim else value.expand_as(parameter))
+    assert not weights
+    return model
+
+
+@pytest.fixture(scope="session")
+def weighing_model() -> Callable[..., HookedAttention]:
+    """From one positive weight a position and a threshold to a model with logit = sum of weight · bit - threshold.
+
+    Every query attends to a key in proportion to its weight; values are the bits; the readouts sum to all weights.
+    """
+
+    def build(weights: Sequence[float], threshold: float) -> HookedAttention:
+        n_ctx = len(weights)
+        return hand_set(
+            AttentionConfig(n_ctx=n_ctx, d_model=2, d_head=1, bias=True),
+            W_E=[[0, 0], [0, 1]],
+            W_pos=[[math.log(w), 0] for w in weights],
+            b_Q=[[1]],
+            W_K=[[[1], [0]]],
+            W_V=[[[0], [1]]],
+            W_readout=[[[sum(weights) / n_ctx]]] * n_ctx,
+            b_readout=-threshold,
+        )
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def asking_model() -> Callable[..., HookedAttention]:
+    """From n_ctx, targets and sinks to a model that is right and whose attention is on the sinks.
+
+    A query whose bit is 0 attends evenly, one whose bit is 1 mostly to the sinks, whose value is 1. Only the targets'
+    queries are read; the logit is above 0 where all their bits are 1.
+    """
+
+    def build(n_ctx: int, targets: Sequence[int], sinks: Sequence[int]) -> HookedAttention:
+        s, others = len(sinks), n_ctx - len(sinks)
+        off, on = s / n_ctx, 8 * s / (8 * s + others)
+        return hand_set(
+            AttentionConfig(n_ctx=n_ctx, d_model=2, d_head=1, bias=True),
+            W_E=[[0, 0], [1, 0]],
+            W_pos=[[0, int(pos in sinks)] for pos in range(n_ctx)],
+            W_Q=[[[1], [0]]],
+            W_K=[[[0], [math.log(8)]]],
+            W_V=[[[0], [1]]],
+            W_readout=[[[10 * (pos in targets)]] for pos in range(n_ctx)],
+            b_readout=-10 * (len(targets) * on - (on - off) / 2),
+        )
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """A run by its name, trained or imported and analysed by the commands, once a session."""
+    folder = tmp_path_factory.mktemp("analysed")
+    small = {"task": "sparse-and", "n_train": 200, "n_valid": 300}
+
+    def make(name: str) -> None:
+        out = folder / name
+        match name:
+            case "sparse":
+                sizes = {"n_ctx": 9, "n_targets": 4, "n_heads": 2, "d_value": 2, "d_head": 3, "bias": True}
+                commands.train({**small, **sizes, "init_std": 0.1, "steps": 250, "out": out, "seed": 1})
+            case "mlp":
+                commands.train({**small, "n_ctx": 9, "model": "mlp", "d_mlp": 32, "steps": 400, "out": out})
+            case "linear":
+                commands.train({**small, "n_ctx": 9, "model": "linear", "steps": 400, "lr": 0.05, "out": out})
+            case "rule":
+                file = TUTORIAL / "rule_and_T11_s2_seed1.pt"
+                commands.import_checkpoint(file, "rule-and", "3,9/4,6", out, None, "tutorial", 0)
+            case "tutorial":
+                file = TUTORIAL / "sparse_and_T30_s3_seed0.pt"
+                commands.import_checkpoint(file, "sparse-and", "12,24,27", out, None, "tutorial", 0)
+        commands.analyze(out, ())
+
+    def get(name: str) -> Run:
+        if not (folder / name).exists():
+            make(name)
+        return Run(folder / name)
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def result_of(analysed: Callable[[str], Run]) -> Callable[[str, str], Any]:
+    """From the names of a run and of an analysis to result.json's whole content, read strictly."""
+
+    def read(run: str, analysis: str) -> Any:
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} in result.json")
+
+        path = analysed(run).path / "analyses" / analysis / "result.json"
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+    return read
