@@ -127,7 +127,7 @@ def draw_accuracy(ax: Axes, accuracy: Measure, balanced: Measure, majority: Floa
             markeredgewidth=0.9, zorder=5, label=f"_balanced {k}",
         )  # fmt: skip
         for x, mean in zip(xs, accuracy.mean[d, k], strict=True):
-            ax.annotate(f"{mean:.3f}", (x, 1), (0, 3), ha="center", annotation_clip=False, **above)
+            ax.annotate(share(mean), (x, 1), (0, 3), ha="center", annotation_clip=False, **above)
 
 
 def draw_cells(ax: Axes, measure: Measure, d: int) -> None:
@@ -148,6 +148,12 @@ def draw_cells(ax: Axes, measure: Measure, d: int) -> None:
             xs + MEAN, measure.mean[d, k], marker, color=colour, markersize=4.5, markeredgecolor="0.2",
             markeredgewidth=0.4, zorder=4, label=f"_mean {k}",
         )  # fmt: skip
+
+
+def share(value: float) -> str:
+    """Three decimals, or four where three would make a perfect 1.000 of what is less."""
+    text = f"{value:.3f}"
+    return f"{min(value, 0.9999):.4f}" if text == "1.000" and value < 1 else text
 
 
 def whole_decades(values: Float[np.ndarray, "*shape"]) -> tuple[float, float]:

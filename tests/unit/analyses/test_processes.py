@@ -14,7 +14,7 @@ import pytest
 
 from analyses import commands
 from analyses.runs import Run
-from interp.training import STATE
+from interp.training_state import STATE
 
 ROOT = Path(__file__).parents[3]
 HEAVY = ("torch", "numpy", "scipy", "pandas", "matplotlib", "transformer_lens", "safetensors")
@@ -82,21 +82,27 @@ def test_the_installed_command(tmp_path: Path) -> None:
     ]
 
 
-def test_a_killed_training_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    """SIGKILL while the second of two seeds trains; the state is saved every 20 ms here instead of every 5 s."""
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_killed_training_resumes_to_the_same_bytes(
+    at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL while the second of two seeds trains, after the first or together with it; saved every 20 ms here."""
+    monkeypatch.setattr(commands, "models_at_once", lambda *_: at_once)
     options: dict[str, Any] = {"task": "sparse-and", "n_ctx": 6, "n_targets": 2, "n_train": 60, "n_valid": 50}
     options |= {"steps": 800, "batch_size": 20, "seeds": "0:2"}
     given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if name != "task"]
     code = """
-import functools, sys
+import sys
 import torch
-from analyses import train
+from analyses import commands, train
 from analyses.cli import main
 torch.set_num_threads(1)
-train.train = functools.partial(train.train, save_seconds=0.02)
-main(["train", "sparse-and", *sys.argv[1:]])
+stack = train.train_stack
+train.train_stack = lambda jobs, cfg, **options: stack(jobs, cfg, **{**options, "save_seconds": 0.02})
+commands.models_at_once = lambda *_: int(sys.argv[1])
+main(["train", "sparse-and", *sys.argv[2:]])
 """
-    command = [sys.executable, "-c", code, *given, f"--out={tmp_path / 'killed'}"]
+    command = [sys.executable, "-c", code, str(at_once), *given, f"--out={tmp_path / 'killed'}"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     first, second = (tmp_path / "killed" / f"seed-00000{seed}" for seed in (0, 1))
     try:
@@ -108,12 +114,12 @@ main(["train", "sparse-and", *sys.argv[1:]])
     finally:
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
-    assert (first / "model.safetensors").exists()
+    assert (first / "model.safetensors").exists() == (at_once == 1)
     assert not (second / "model.safetensors").exists()
-    finished = {p: p.stat().st_mtime_ns for p in first.iterdir()}
+    finished = {p: p.stat().st_mtime_ns for p in first.iterdir() if at_once == 1}
     commands.train({**options, "out": tmp_path / "whole"})
     commands.train({**options, "out": tmp_path / "killed", "resume": True})
-    assert {p: p.stat().st_mtime_ns for p in first.iterdir()} == finished
+    assert {p: p.stat().st_mtime_ns for p in first.iterdir() if at_once == 1} == finished
     assert not (second / STATE).exists()
     for seed in ("seed-000000", "seed-000001"):
         for name in ("model.safetensors", "history.csv", "config.json", "task.json"):

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from interp.plots import Measure, SampleSizes, plot_comparison
+from interp.plots.compare import share
 from interp.plots.legends import kind_look
 
 N_DENSITIES, N_TRAININGS, N_ARCHITECTURES, N_SEEDS = 2, 2, 3, 5
@@ -112,3 +113,7 @@ def test_arrays_that_disagree_are_refused() -> None:
     sizes = SampleSizes(TRIED, PER_SEED + 1, SAMPLE_SIZES.median, SAMPLE_SIZES.low, SAMPLE_SIZES.high)
     with pytest.raises(ValueError, match="11, which is not among those tried"):
         draw(sizes)
+
+
+def test_a_mean_below_one_is_never_written_as_one() -> None:
+    assert [share(mean) for mean in (1.0, 0.99981, 0.99999, 0.9036)] == ["1.000", "0.9998", "0.9999", "0.904"]
