@@ -81,6 +81,9 @@ def test_every_share_is_over_all_runs(analysed: Callable[[str], Run]) -> None:
     summary: Any = summarise([run] * 4, [result] * 4)
     assert {found["of"] for part in ("verdicts", "match") for found in summary[part].values()} == {4}
     assert sum(found["count"] for found in summary["verdicts"].values()) == 4
+    assert summary["match"]["patching"]["count"] == 4
+    assert result.match[:, result.methods.index("contribution")].tolist() == [True, False]
+    assert summary["match"]["contribution"]["count"] == 0  # under one rule is not under all
 
 
 def test_sets_are_written_as_the_command_line_takes_them() -> None:

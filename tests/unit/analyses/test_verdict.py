@@ -43,17 +43,26 @@ class TestConstructedModels:
         assert (result.accuracy.valid, result.accuracy.balanced) == (1, 1)
         assert result.weights_method.startswith("exact")
 
-    def test_a_model_blind_to_one_target_is_mixed(self, weighing_model: Callable, recover: Callable) -> None:
-        """Of 1287 sets of 5 of 13, only nine hold the four that the model looks at."""
+    def test_a_model_blind_to_one_target_is_mixed(self, recover: Callable) -> None:
+        """Of 1287 sets of 5 of 13, only nine hold the four that the model looks at.
+
+        The fifth is on top of the others by its position alone, which does not count.
+        """
         targets = (0, 3, 6, 9, 12)
-        result = recover(weighing_model(weights(13, targets[:4]), 64 * 3.5), SparseAnd(13, targets))
+        model = HookedLinear(LinearConfig(n_ctx=13))
+        with torch.no_grad():
+            model.W.zero_()
+            model.W[list(targets[1:])] = 10
+            model.b.fill_(-35)
+        result = recover(model, SparseAnd(13, targets))
         patching = result.methods.index("patching")
         assert result.verdict.verdict == "mixed"
         assert not result.match[0, patching]
+        assert set(result.rankings[0][patching].top) == set(targets)
         assert result.rankings[0][patching].tie
         assert result.joint[patching] == 9 / 1287
         assert result.verdict.sentence.startswith("The model picks out some of what it should. ")
-        assert "tied with others, 4 of the 5 targets {0, 3, 6, 9, 12}" in result.verdict.sentence
+        assert "tied with others, 5 of the 5 targets {0, 3, 6, 9, 12}" in result.verdict.sentence
 
     def test_a_rule_without_its_targets_is_mixed(self, write_run: Callable, recover: Callable) -> None:
         """A linear model that takes rule 0's AND whatever the rule bit is."""
