@@ -17,7 +17,8 @@ DEFAULT_LR = {"attention": 0.01, "mlp": 0.001, "linear": 0.01}
 OPTION_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("n_ctx", "n_targets", "n_rule_bits", "d_model", "n_heads", "d_head", "d_value", "d_mlp"), (int,)),
     **dict.fromkeys(("n_train", "n_valid", "steps", "batch_size", "log_every", "snapshot_every", "seed"), (int,)),
-    **dict.fromkeys(("dropout", "init_std", "lr"), (int, float)),
+    "patience": (int,),
+    **dict.fromkeys(("dropout", "init_std", "lr", "stop_loss", "stop_accuracy"), (int, float)),
     **dict.fromkeys(("model", "targets", "rule_positions", "positions", "seeds", "device"), (str,)),
     "p": (int, float, str),
     "bias": (bool,),

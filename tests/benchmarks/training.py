@@ -126,7 +126,7 @@ def table_flops(n_ctx: int, batch: int) -> int:
 
 def growth(models: int, n_ctx: int, batch: int) -> dict[str, float]:
     """Milliseconds a model and step, of the trainer and of the plain loop, at one size."""
-    steps = max(10, min(100, 2_000_000_000 // (models * table_flops(n_ctx, batch))))
+    steps = max(30, min(300, 40_000_000_000 // (models * table_flops(n_ctx, batch))))
     stack, plain = interleaved(
         3,
         (lambda jobs: stacked_training(jobs, steps, until_solved=False), lambda: jobs_of(models, n_ctx, batch)),
