@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,24 +40,6 @@ from tests.unit.interp.training_cases import (
     fresh,
     trained,
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """On tensors this small, threads only wait for each other: tenfold slower where another process wants the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture
-def denormals_kept() -> Iterator[None]:
-    if not torch.set_flush_denormal(False):
-        pytest.skip("this processor cannot flush denormals")
-    yield
-    torch.set_flush_denormal(False)
-
 
 # The optimiser, by hand
 

@@ -26,15 +26,6 @@ from tests.unit.interp.training_cases import (
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """On tensors this small, threads only wait for each other: tenfold slower where another process wants the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def denormals_kept() -> Iterator[None]:
     if not torch.set_flush_denormal(False):
