@@ -1,22 +1,17 @@
 """A comparison's files, and what is said about it."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
 from analyses.compare import NAME, Comparison, plot
-from interp.files import plain, write_atomic, write_json
+from interp.files import plain, write_csv, write_json
 from interp.plots import save_figure
 
 
 def write_comparison(result: Comparison, out: Path) -> dict[str, Any]:
     """OUT/data.csv, figure.png, figure.svg and, last, result.json, whose content is returned."""
-    table, text = result.to_rows(), io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([plain(row) for row in table.rows])
-    write_atomic(out / "data.csv", text.getvalue().encode())
+    table = result.to_rows()
+    write_csv(out / "data.csv", table.columns, table.rows)
     save_figure(plot(result), out)
     content = {"schema": 1, "analysis": NAME, "run": plain(result.provenance), "result": plain(result.to_json())}
     write_json(out / "result.json", content)

@@ -1,12 +1,10 @@
 """What the commands say: one run's verdict in words, many runs' as a table with intervals."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.files import plain, write_atomic, write_json
+from interp.files import plain, write_csv, write_json
 from interp.statistics import clopper_pearson
 
 if TYPE_CHECKING:
@@ -43,20 +41,13 @@ def summarise(runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dic
 def write_overview(folder: Path, runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dict[str, Any]:
     """FOLDER/analyses/overview.json and overview.csv, a row a seed; returns the JSON's content."""
     summary = plain(summarise(runs, results))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    methods = results[0].methods
-    writer.writerow(["run", "seed", "targets", "valid", "majority", "balanced", "verdict", *methods])
+    columns = ["run", "seed", "targets", "valid", "majority", "balanced", "verdict", *results[0].methods]
+    rows = []
     for run, r in zip(runs, results, strict=True):
-        row = (
-            r.accuracy.valid,
-            r.accuracy.majority,
-            r.accuracy.balanced,
-            r.verdict.verdict,
-            *all_rules(r),
-        )
-        writer.writerow([run.path.name, run.seed, sets_text(run.task.targets), *plain(row)])
-    write_atomic(folder / "analyses" / "overview.csv", text.getvalue().encode())
+        accuracy = (r.accuracy.valid, r.accuracy.majority, r.accuracy.balanced)
+        who = (run.path.name, run.seed, sets_text(run.task.targets))
+        rows.append((*who, *accuracy, r.verdict.verdict, *all_rules(r)))
+    write_csv(folder / "analyses" / "overview.csv", columns, rows)
     write_json(folder / "analyses" / "overview.json", summary)
     return summary
 

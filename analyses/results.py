@@ -1,7 +1,5 @@
 """What an analysis is, and how its result lies on disk."""
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from analyses.runs import Run
 from interp.errors import BoolensError
-from interp.files import plain, write_atomic, write_json
+from interp.files import plain, write_csv, write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,15 +83,11 @@ def run_analysis(analysis: Analysis, run: Run) -> Result:
     from interp.plots import save_figure
 
     result = analysis.compute(run)
-    folder = run.path / "analyses" / analysis.NAME
+    folder = result_path(run, analysis.NAME).parent
     table = result.to_rows()
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.columns)
-    writer.writerows([plain(row) for row in table.rows])
-    write_atomic(folder / "data.csv", text.getvalue().encode())
+    write_csv(folder / "data.csv", table.columns, table.rows)
     save_figure(analysis.plot(result), folder)
-    write_json(folder / "result.json", envelope(analysis.NAME, run, result))
+    write_json(result_path(run, analysis.NAME), envelope(analysis.NAME, run, result))
     return result
 
 

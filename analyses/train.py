@@ -1,7 +1,5 @@
 """Making runs: training one or many seeds into run folders, and taking over checkpoints."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -14,7 +12,7 @@ from analyses.runs import seed_folder
 from interp.checkpoint import WEIGHTS, import_tutorial, load_config, save_weights
 from interp.config import ModelConfig, RunConfig, TrainConfig
 from interp.errors import BoolensError
-from interp.files import write_atomic, write_json
+from interp.files import write_csv, write_json
 from interp.models import build_model
 from interp.seeds import torch_generator
 from interp.training import HISTORY_COLUMNS, Job, check_device, train_stack
@@ -137,11 +135,7 @@ def make_job(task: Task, model: ModelConfig, training: TrainConfig, seed: int, f
 
 def write_history(folder: Path, history: Sequence[Sequence[float]]) -> None:
     """history.csv with HISTORY_COLUMNS."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HISTORY_COLUMNS)
-    writer.writerows([(int(row[0]), *row[1:]) for row in history])
-    write_atomic(folder / "history.csv", text.getvalue().encode())
+    write_csv(folder / "history.csv", HISTORY_COLUMNS, [(int(row[0]), *row[1:]) for row in history])
 
 
 def import_run(checkpoint: Path, task: Task, out: Path, seed: int = 0) -> Path:

@@ -1,8 +1,11 @@
 """Files that are either whole or absent: written beside and renamed; JSON without NaN."""
 
+import csv
+import io
 import json
 import math
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,15 @@ def write_json(path: Path, content: Any) -> None:
     """Strict, indented, UTF-8 JSON; raises ValueError for NaN or infinity (turn them into null with `plain`)."""
     text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
     write_atomic(path, (text + "\n").encode())
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A header and rows, with lines ending in a line feed; NaN and infinities are left empty (`plain`)."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([plain(row) for row in rows])
+    write_atomic(path, text.getvalue().encode())
 
 
 def read_json(path: Path) -> Any:

@@ -51,7 +51,6 @@ class Inputs:
     """The inputs of a stack, in whatever form its architecture takes."""
 
     def __init__(self, cfg: ModelConfig, x: Int[Tensor, "model batch pos"], dtype: torch.dtype) -> None:
-        self.x = x
         self.bits = Bits(x, dtype) if isinstance(cfg, AttentionConfig) else None
         self.numbers = None if isinstance(cfg, AttentionConfig) else x.to(dtype)
 

@@ -1,5 +1,6 @@
 """Training one model or a stack of hundreds: Adam on binary cross-entropy, resumable to the bit."""
 
+import functools
 import math
 import os
 import statistics
@@ -59,8 +60,13 @@ def batch_rows(cfg: TrainConfig, seed: int, step: int) -> Int[Tensor, " rows"]:
     """The rows of the mini-batch of a step: a function of (seed, step) alone, so that resuming needs no state."""
     per_epoch = -(-cfg.n_train // cfg.batch_size)
     epoch, index = divmod(step, per_epoch)
-    order = torch.randperm(cfg.n_train, generator=torch_generator(seed, "batches", epoch))
-    return order[index * cfg.batch_size : (index + 1) * cfg.batch_size]
+    return _epoch_order(cfg.n_train, seed, epoch)[index * cfg.batch_size : (index + 1) * cfg.batch_size]
+
+
+@functools.lru_cache(maxsize=512)
+def _epoch_order(n_train: int, seed: int, epoch: int) -> Int[Tensor, " rows"]:
+    """The order of the rows in an epoch, kept while its batches are taken."""
+    return torch.randperm(n_train, generator=torch_generator(seed, "batches", epoch))
 
 
 @dataclass
