@@ -13,8 +13,9 @@ from analyses.runs import N_INPUTS, Run, find_runs
 from analyses.train import Plan, check_plan, import_run, train_seeds
 from interp.checkpoint import import_tutorial
 from interp.errors import BoolensError
+from interp.memory import models_at_once
 from interp.threads import suited_threads
-from interp.training import Job, median_accuracy, models_at_once
+from interp.training import Job, median_accuracy
 
 Said = tuple[Any, list[str]]
 
@@ -37,14 +38,21 @@ def train(given: dict[str, Any]) -> Said:
     tasks = check_plan(plan, resume=bool(given.get("resume")), device=device)
     at_once = models_at_once(plan.model, plan.training, device)
     done: list[Job] = []
+    counted: dict[int, int] = {}
     with progress_bar(len(plan.seeds) * plan.training.steps, "training") as bar:
 
+        def count(job: Job, step: int) -> None:
+            bar.advance(step - counted.get(job.seed, 0))
+            counted[job.seed] = step
+
         def on_step(step: int, jobs: list[Job]) -> None:
+            for job in jobs:
+                count(job, step)
             state = f"{len(done)} models done, {len(plan.seeds) - len(done)} left, {len(jobs)} at once"
-            bar.advance(len(jobs), f"{state}; median validation accuracy {median_accuracy([*done, *jobs]):.3f}")
+            bar.advance(0, f"{state}; median validation accuracy {median_accuracy([*done, *jobs]):.3f}")
 
         def on_done(job: Job) -> None:
-            bar.advance(plan.training.steps - int(job.history[-1][0]))
+            count(job, plan.training.steps)
             done.append(job)
 
         train_seeds(plan, tasks, device=device, at_once=at_once, on_step=on_step, on_done=on_done)

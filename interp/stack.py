@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,16 +10,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import gelu, logsigmoid
 
-from interp.attention import sinusoidal_encoding
 from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig
-from interp.stacked_tables import TABLES, Bits, StackedTables, tables_gradient, tables_logits
+from interp.packed import Kernel, Packed
+from interp.stacked_tables import stacked_logits
 
 if TYPE_CHECKING:
     from interp.models import AnyModel
-
-
-PREFERENCE = 1.0
-"""Bit 1 is hi unless bit 0 is better by more than this (in log lo / hi): a choice that flips rearranges the inputs."""
 
 
 class ParameterBlock:
@@ -40,6 +37,14 @@ class ParameterBlock:
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
+    def model(self, cfg: ModelConfig, row: Float[Tensor, " parameter"]) -> "AnyModel":
+        """A model with these parameters, in evaluation mode, of the row's precision and on its device."""
+        from interp.models import build_model
+
+        model = build_model(cfg).to(row).eval()
+        self.write(row, model)
+        return model
+
     def write(self, row: Float[Tensor, " parameter"], model: "AnyModel") -> None:
         """Copy one row into a model's parameters."""
         with torch.no_grad():
@@ -48,20 +53,55 @@ class ParameterBlock:
 
 
 class Inputs:
-    """The inputs of a stack, in whatever form its architecture takes."""
+    """The inputs of a stack in the form that its architecture, precision and device take.
+
+    Attributes:
+        packed: for the compiled kernel, which computes attention models in float32 on a CPU; else None.
+        numbers: the bits as numbers, [model, batch, pos], where there is no `packed`.
+    """
 
     def __init__(self, cfg: ModelConfig, x: Int[Tensor, "model batch pos"], dtype: torch.dtype) -> None:
-        self.bits = Bits(x, dtype) if isinstance(cfg, AttentionConfig) else None
-        self.numbers = None if isinstance(cfg, AttentionConfig) else x.to(dtype)
+        compiled = self.compiled(cfg, dtype, x.device)
+        self.packed = Packed(x) if compiled else None
+        self.numbers = x.new_empty(0, dtype=dtype) if compiled else x.to(dtype)
+
+    @staticmethod
+    def compiled(cfg: ModelConfig, dtype: torch.dtype, device: torch.device | str) -> bool:
+        """Whether the compiled kernel takes these inputs."""
+        return isinstance(cfg, AttentionConfig) and dtype == torch.float32 and torch.device(device).type == "cpu"
+
+    def keep(self, models: list[int]) -> None:
+        """Go on with some models, in that order."""
+        if self.packed:
+            self.packed.keep(models)
+        else:
+            self.numbers = self.numbers[models]
+
+    def batch(self, rows: Int[Tensor, "model row"]) -> "Inputs":
+        """Some rows of each model's `numbers`."""
+        some = copy(self)
+        some.numbers = self.numbers.take_along_dim(rows[:, :, None], dim=1)
+        return some
+
+    def x(self, model: int) -> Int[Tensor, "batch pos"]:
+        """One model's inputs."""
+        return self.packed.x(model) if self.packed else self.numbers[model].long()
 
 
-def stack_logits(cfg: ModelConfig, parameters: dict[str, Tensor], inputs: Inputs) -> Float[Tensor, "model batch"]:
+def stack_logits(
+    cfg: ModelConfig, block: ParameterBlock, flat: Float[Tensor, "model parameter"], inputs: Inputs
+) -> Float[Tensor, "model batch"]:
     """Logits of each model on its own inputs, without gradient and dropout."""
     with torch.no_grad():
-        if isinstance(cfg, AttentionConfig):
-            assert inputs.bits is not None
-            return tables_logits(stacked_attention_tables(cfg, parameters), inputs.bits)
-        return _number_logits(cfg, parameters, inputs, None)
+        if not isinstance(cfg, AttentionConfig):
+            return _number_logits(cfg, block.views(flat), inputs.numbers, None)
+        if inputs.packed:
+            logits, fits = Kernel(cfg, block.shapes).logits(flat, inputs.packed)
+        else:
+            logits, fits = stacked_logits(cfg, block.views(flat), inputs.numbers.long())
+        for m in (~fits).nonzero()[:, 0].tolist():
+            logits[m] = block.model(cfg, flat[m])(inputs.x(m))
+        return logits
 
 
 def stack_gradient(
@@ -71,8 +111,6 @@ def stack_gradient(
     inputs: Inputs,
     y: Float[Tensor, "model batch"],
     keep: Float[Tensor, "model batch d_mlp"] | None = None,
-    *,
-    precise: bool = True,
 ) -> Float[Tensor, "model parameter"]:
     """The gradient of each model's mean binary cross-entropy (`mean_loss`).
 
@@ -83,22 +121,35 @@ def stack_gradient(
         inputs: one batch a model.
         y: labels, 0 or 1.
         keep: the MLP's dropout mask, 1 where a hidden unit is kept; None for no dropout.
-        precise: False lets the rounding error of an attention model's gradient grow to about 1e-4 of its largest entry
-            for fewer passes in float64; training does not need more.
     """
-    leaf = flat.detach().requires_grad_()
+    if inputs.packed:
+        assert isinstance(cfg, AttentionConfig)
+        gradient, fits = Kernel(cfg, block.shapes).gradient(flat, inputs.packed, y)
+    else:
+        leaf = flat.detach().requires_grad_()
+        with torch.enable_grad():
+            if isinstance(cfg, AttentionConfig):
+                logits, fits = stacked_logits(cfg, block.views(leaf), inputs.numbers.long())
+            else:
+                logits, fits = _number_logits(cfg, block.views(leaf), inputs.numbers, keep), torch.ones(len(flat)) > 0
+            gradient = torch.autograd.grad(mean_loss(logits, y).sum(), leaf)[0]
+    for m in (~fits).nonzero()[:, 0].tolist():
+        gradient[m] = model_gradient(cfg, block, flat[m], inputs.x(m), y[m])
+    return gradient
+
+
+def model_gradient(
+    cfg: ModelConfig,
+    block: ParameterBlock,
+    row: Float[Tensor, " parameter"],
+    x: Int[Tensor, "batch pos"],
+    y: Float[Tensor, " batch"],
+) -> Float[Tensor, " parameter"]:
+    """The gradient of one model's `mean_loss` through the model itself: right for any finite scores, and slow."""
+    model = block.model(cfg, row)
     with torch.enable_grad():
-        parameters = block.views(leaf)
-        if isinstance(cfg, AttentionConfig):
-            assert inputs.bits is not None
-            tables = stacked_attention_tables(cfg, parameters)
-            with torch.no_grad():
-                gradients = tables_gradient(tables, inputs.bits, y, precise=precise)
-            outputs = [getattr(tables, name) for name in TABLES]
-            pairs = [(o, g) for o, g in zip(outputs, gradients, strict=True) if o.requires_grad]
-            return torch.autograd.grad([o for o, _ in pairs], leaf, [g for _, g in pairs])[0]
-        logits = _number_logits(cfg, parameters, inputs, keep)
-        return torch.autograd.grad(mean_loss(logits, y).sum(), leaf)[0]
+        loss = mean_loss(model(x)[None], y[None]).sum()
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
 
 
 def mean_loss(logits: Float[Tensor, "model batch"], y: Float[Tensor, "model batch"]) -> Float[Tensor, " model"]:
@@ -107,53 +158,12 @@ def mean_loss(logits: Float[Tensor, "model batch"], y: Float[Tensor, "model batc
 
 
 def _number_logits(
-    cfg: MLPConfig | LinearConfig, parameters: dict[str, Tensor], inputs: Inputs, keep: Tensor | None
+    cfg: MLPConfig | LinearConfig, parameters: dict[str, Tensor], numbers: Tensor, keep: Tensor | None
 ) -> Float[Tensor, "model batch"]:
-    assert inputs.numbers is not None
     p = {name.rsplit(".", 1)[-1]: tensor for name, tensor in parameters.items()}
     if isinstance(cfg, LinearConfig):
-        return torch.bmm(inputs.numbers, p["W"][:, :, None])[:, :, 0] + p["b"]
-    post = gelu(torch.baddbmm(p["b_in"][:, None], inputs.numbers, p["W_in"]))
+        return torch.bmm(numbers, p["W"][:, :, None])[:, :, 0] + p["b"]
+    post = gelu(torch.baddbmm(p["b_in"][:, None], numbers, p["W_in"]))
     if keep is not None:
         post = post * (keep / (1 - cfg.dropout))
     return torch.bmm(post, p["W_out"][:, :, None])[:, :, 0] + p["b_out"]
-
-
-def stacked_attention_tables(cfg: AttentionConfig, parameters: dict[str, Tensor]) -> StackedTables:
-    """The tables of a stack of HookedAttention models, from their parameters; differentiable in them.
-
-    The score of query (u, dest) on key (v, src) is q[u, dest] · (k_pos[src] + k_vocab[v]), and values split likewise.
-    """
-    p = {name.rsplit(".", 1)[-1]: tensor for name, tensor in parameters.items()}
-    W_E, n_models = p["W_E"], len(p["W_E"])
-    if cfg.positions == "learned":
-        W_pos = p["W_pos"]
-    else:
-        W_pos = sinusoidal_encoding(cfg.n_ctx, cfg.d_model).to(W_E).expand(n_models, -1, -1)
-
-    def project(resid: Tensor, name: str, *, bias: bool = True) -> Float[Tensor, "model head column width"]:
-        out = resid[:, None] @ p[f"W_{name}"]
-        return out + p[f"b_{name}"][:, :, None] if cfg.bias and bias else out
-
-    queries = project((W_E[:, :, None] + W_pos[:, None]).flatten(1, 2), "Q") * cfg.d_head**-0.5
-    k_pos, k_vocab = project(W_pos, "K"), project(W_E, "K", bias=False)
-    v_pos, v_vocab = project(W_pos, "V"), project(W_E, "V", bias=False)
-    on_vocab = (queries @ k_vocab.transpose(-1, -2)).unflatten(2, (2, cfg.n_ctx))
-    on_pos = (queries @ k_pos.transpose(-1, -2)).unflatten(2, (2, cfg.n_ctx))
-    log_ratio = on_vocab[..., 1] - on_vocab[..., 0]
-    of_query = log_ratio.detach().movedim(2, 0).flatten(2)
-    hi_is_one = of_query.amin(dim=2) + of_query.amax(dim=2) >= -PREFERENCE
-    one_for_query = hi_is_one.T[:, None, :]
-    sign = torch.where(one_for_query, 1.0, -1.0).to(W_E.dtype)
-    lo_vocab = torch.where(one_for_query[..., None], on_vocab[..., 0], on_vocab[..., 1])
-    by_vocab = v_vocab.transpose(-1, -2)
-    lo_value = torch.where(one_for_query[:, :, None], by_vocab[..., :1], by_vocab[..., 1:])
-    return StackedTables(
-        lo=on_pos + lo_vocab[..., None],
-        log_ratio=log_ratio * sign[..., None],
-        value=v_pos.transpose(-1, -2)[:, :, :, None] + lo_value[..., None],
-        step=(by_vocab[..., 1:] - by_vocab[..., :1]) * sign[:, :, None],
-        readout=p["W_readout"].movedim(1, -1),
-        bias=p["b_readout"][:, 0] if cfg.bias else W_E.new_zeros(n_models),
-        hi_is_one=hi_is_one,
-    )

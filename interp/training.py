@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,17 +11,18 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from interp.checkpoint import save_weights, snapshot_path
 from interp.config import AttentionConfig, MLPConfig, ModelConfig, TrainConfig
 from interp.errors import BoolensError
-from interp.hooks import quietly
+from interp.memory import models_at_once
+from interp.packed import Kernel
 from interp.seeds import torch_generator
-from interp.stack import Inputs, ParameterBlock, mean_loss, stack_gradient, stack_logits
+from interp.stack import Inputs, ParameterBlock, mean_loss, model_gradient, stack_gradient, stack_logits
 from interp.threads import suited_threads
 from interp.training_state import State, restore_state, save_state
 
@@ -34,14 +34,6 @@ Labelled = tuple[Int[Tensor, "batch pos"], Bool[Tensor, " batch"]]
 """Inputs and their labels."""
 LabelledApart = tuple[Int[Tensor, "other_batch pos"], Bool[Tensor, " other_batch"]]
 """The same, of another number of rows than the Labelled beside it."""
-
-
-def evaluate(model: "AnyModel", data: Labelled) -> tuple[float, float]:
-    """Mean binary cross-entropy (nats) and accuracy (in [0, 1]) in evaluation mode; a logit of 0 counts as False."""
-    x, y = data
-    with quietly(model):
-        logits = model(x)
-    return binary_cross_entropy_with_logits(logits, y.to(logits)).item(), ((logits > 0) == y).double().mean().item()
 
 
 @contextmanager
@@ -101,6 +93,7 @@ def train(
     folder: Path | None = None,
     device: str = "cpu",
     save_seconds: float = 5.0,
+    most_steps: int | None = None,
     on_step: Callable[[int, float], None] | None = None,
 ) -> Float[Tensor, "row column"]:
     """Train one model in place (`train_stack` of one); return the history, float64 with HISTORY_COLUMNS as columns.
@@ -110,7 +103,7 @@ def train(
     """
     job = Job(model, data, valid, seed, folder)
     told = None if on_step is None else lambda step, jobs: on_step(step, jobs[0].history[-1][-1])
-    train_stack([job], cfg, device=device, save_seconds=save_seconds, on_step=told)
+    train_stack([job], cfg, device=device, save_seconds=save_seconds, most_steps=most_steps, on_step=told)
     if job.stopped == "diverged":
         raise BoolensError(f"the loss is {job.history[-1][1]} at step {job.history[-1][0]}; lower lr = {cfg.lr}")
     return torch.tensor(job.history, dtype=torch.float64)
@@ -123,14 +116,16 @@ def train_stack(
     device: str = "cpu",
     save_seconds: float = 5.0,
     at_once: int | None = None,
+    most_steps: int | None = None,
     on_step: Callable[[int, list[Job]], None] | None = None,
     on_done: Callable[[Job], None] | None = None,
 ) -> None:
     """Train independent models of one configuration together, in place.
 
-    Each model has its own targets, data, initialisation and seed. Its result does not depend on the others but for the
-    order of floating-point sums. A model that meets the stopping rule (`TrainConfig`), or whose loss is no longer
-    finite, leaves the stack at once, so that time goes to those still learning.
+    Each model has its own targets, data, initialisation and seed. Its result does not depend on the others: not at all
+    for float32 attention models on a CPU, else but for the order of floating-point sums. A model that meets the
+    stopping rule (`TrainConfig`), or whose loss is no longer finite, leaves the stack at once, so that time goes to
+    those still learning.
 
     Args:
         jobs: the models; those with a state in their folder go on from it.
@@ -139,7 +134,10 @@ def train_stack(
         save_seconds: how often the states are saved; a training that is killed and resumed with the same jobs ends in
             the weights of an uninterrupted one, bit for bit.
         at_once: models trained together; by default as many as fit (`models_at_once`).
-        on_step: called after every step with the steps done and the jobs that took it.
+        most_steps: most steps from one call of `on_step` to the next, which changes nothing else; by default 1, or for
+            float32 attention models on a CPU, which are trained many steps at a time, what takes about 0.1 s.
+        on_step: called after every step or few with the steps done and the jobs that took them, at least as often as
+            the history has rows.
         on_done: called with each job as soon as its `model`, `history` and `stopped` are final.
 
     Raises:
@@ -155,12 +153,13 @@ def train_stack(
     states = [restore_state(job.folder, row, cfg.steps) for job, row in zip(jobs, rows, strict=True)]
     order = sorted(range(len(jobs)), key=lambda i: states[i].step)
     size = at_once or models_at_once(jobs[0].model.cfg, cfg, device)
-    one = jobs[0].model.cfg
-    widest = min(size, len(jobs)) * (cfg.batch_size or cfg.n_train) * one.n_ctx * getattr(one, "n_heads", 8)
+    cfg_one, kernel = jobs[0].model.cfg, Inputs.compiled(jobs[0].model.cfg, rows.dtype, device)
+    widest = min(size, len(jobs)) * (cfg.batch_size or cfg.n_train) * cfg_one.n_ctx * getattr(cfg_one, "n_heads", 8)
     with ExitStack() as stack:
         for job in jobs:
             stack.callback(job.model.eval)
-        stack.enter_context(suited_threads(widest))
+        if not kernel:  # which shares out models, not the elements of a tensor
+            stack.enter_context(suited_threads(widest))
         stack.enter_context(denormals_flushed())
         stack.enter_context(torch.no_grad())
         for _, group in groupby(order, key=lambda i: states[i].step):
@@ -168,7 +167,7 @@ def train_stack(
             for start in range(0, len(members), size):
                 part = members[start : start + size]
                 chunk = _Chunk([jobs[i] for i in part], [states[i] for i in part], block, cfg, device)
-                chunk.run(save_seconds, on_step, on_done)
+                chunk.run(save_seconds, most_steps, on_step, on_done)
 
 
 class _Chunk:
@@ -185,25 +184,24 @@ class _Chunk:
         self.flat, self.m, self.v = (
             torch.stack([getattr(state, name) for state in states]).to(device) for name in ("flat", "m", "v")
         )
-        self.load()
+        (self.inputs, self.y), (self.valid, self.valid_y) = (
+            self.load([getattr(job, name) for job in jobs]) for name in ("data", "valid")
+        )
 
-    def load(self) -> None:
-        """The remaining models' data, in the form that the architecture takes."""
-        dtype = self.flat.dtype
-        self.x = torch.stack([job.data[0].long() for job in self.jobs]).to(self.device)
-        self.y = torch.stack([job.data[1] for job in self.jobs]).to(self.device, dtype)
-        self.valid_y = torch.stack([job.valid[1] for job in self.jobs]).to(self.device, dtype)
-        valid_x = torch.stack([job.valid[0].long() for job in self.jobs]).to(self.device)
-        self.inputs, self.valid = (Inputs(self.model_cfg, x, dtype) for x in (self.x, valid_x))
+    def load(self, data: list[Labelled]) -> tuple[Inputs, Tensor]:
+        """The models' inputs in the form that the architecture takes, and labels [model, row]."""
+        x, y = (torch.stack([part[i] for part in data]).to(self.device) for i in (0, 1))
+        return Inputs(self.model_cfg, x, self.flat.dtype), y.to(self.flat.dtype)
 
     def run(
         self,
         save_seconds: float,
+        most_steps: int | None,
         on_step: Callable[[int, list[Job]], None] | None,
         on_done: Callable[[Job], None] | None,
     ) -> None:
         """Train until the last model has left."""
-        saved_at = time.monotonic()
+        saved_at, pace = time.monotonic(), 1
         while True:
             last = self.step == self.cfg.steps
             if self.step % self.cfg.log_every == 0 or last:
@@ -218,7 +216,11 @@ class _Chunk:
                 self.leave(leaving, on_done)
             if not self.jobs:
                 return
-            self.take_step()
+            start = time.monotonic()
+            n_steps = min(pace if most_steps is None else most_steps, self.steps_until_event())
+            self.take_steps(n_steps)
+            if self.inputs.packed:
+                pace = max(1, int(0.1 * n_steps / max(time.monotonic() - start, 1e-9)))
             if on_step:
                 on_step(self.step, self.jobs)
             if time.monotonic() - saved_at > save_seconds:
@@ -226,21 +228,61 @@ class _Chunk:
                     save_state(job.folder, State(self.step, self.flat[i], self.m[i], self.v[i], job.history))
                 saved_at = time.monotonic()
 
-    def take_step(self) -> None:
-        """One step of Adam (Kingma and Ba 2015; betas 0.9 and 0.999, eps 1e-8), as torch.optim.Adam takes it."""
+    def steps_until_event(self) -> int:
+        """Steps until the next row of the history, snapshot or end."""
+        ends = [self.cfg.steps, self.step + self.cfg.log_every - self.step % self.cfg.log_every]
+        if self.cfg.snapshot_every:
+            ends.append(self.step + self.cfg.snapshot_every - self.step % self.cfg.snapshot_every)
+        return min(ends) - self.step
+
+    def take_steps(self, n_steps: int) -> None:
+        """Steps of Adam, between which there is no event."""
+        if self.inputs.packed:
+            self.take_compiled_steps(n_steps)
+        else:
+            for _ in range(n_steps):
+                self.adam(slice(None), self.gradient(), self.step)
+                self.step += 1
+
+    def take_compiled_steps(self, n_steps: int) -> None:
+        """The same by the kernel; a model that it cannot compute takes its steps through the model itself."""
+        assert self.inputs.packed
+        assert isinstance(self.model_cfg, AttentionConfig)
+        if self.cfg.batch_size:
+            batches = [[batch_rows(self.cfg, job.seed, self.step + i) for i in range(n_steps)] for job in self.jobs]
+            sizes = np.array([len(rows) for rows in batches[0]])
+            rows = np.zeros((len(self.jobs), n_steps, self.cfg.batch_size), dtype=np.int64)
+            for own, by_step in zip(rows, batches, strict=True):
+                for to, chosen in zip(own, by_step, strict=True):
+                    to[: len(chosen)] = chosen.numpy()
+        else:
+            sizes = np.full(n_steps, self.cfg.n_train)
+            rows = np.broadcast_to(np.arange(self.cfg.n_train), (len(self.jobs), 1, self.cfg.n_train)).copy()
+        kernel, parameters = Kernel(self.model_cfg, self.block.shapes), (self.flat, self.m, self.v)
+        taken = kernel.train(parameters, self.inputs.packed, self.y, rows, sizes, self.step, self.cfg.lr)
+        for i, done in enumerate(taken.tolist()):
+            for step in range(done, n_steps):
+                chosen = rows[i, step % rows.shape[1], : sizes[step]]
+                x, y = self.inputs.x(i)[chosen], self.y[i][chosen]
+                self.adam(i, model_gradient(self.model_cfg, self.block, self.flat[i], x, y), self.step + step)
+        self.step += n_steps
+
+    def gradient(self) -> Tensor:
+        """Of every model, on this step's batch."""
         inputs, y = self.inputs, self.y
         if self.cfg.batch_size:
             rows = torch.stack([batch_rows(self.cfg, job.seed, self.step) for job in self.jobs]).to(self.device)
-            models = torch.arange(len(rows), device=self.device)[:, None]
-            inputs, y = Inputs(self.model_cfg, self.x[models, rows], self.flat.dtype), self.y[models, rows]
-        mask = self.dropout(y.shape[1])
-        g = stack_gradient(self.model_cfg, self.block, self.flat, inputs, y, mask, precise=False)
-        self.step += 1
-        self.m.lerp_(g, 0.1)
-        self.v.mul_(0.999).addcmul_(g, g, value=0.001)
-        root = self.v.sqrt().div_(math.sqrt(1 - 0.999**self.step)).add_(1e-8)
-        rate = min(self.cfg.lr / (1 - 0.9**self.step), torch.finfo(self.flat.dtype).max)
-        self.flat.addcdiv_(self.m, root, value=-rate)
+            inputs, y = inputs.batch(rows), y.gather(1, rows)
+        return stack_gradient(self.model_cfg, self.block, self.flat, inputs, y, self.dropout(y.shape[1]))
+
+    def adam(self, models: int | slice, g: Tensor, step: int) -> None:
+        """One step of Adam (Kingma and Ba 2015; betas 0.9 and 0.999, eps 1e-8), as torch.optim.Adam takes it."""
+        m, v = self.m[models], self.v[models]
+        m.lerp_(g, 0.1)
+        v.mul_(0.999).addcmul_(g, g, value=0.001)
+        root = v.sqrt().div_(math.sqrt(1 - 0.999 ** (step + 1))).add_(1e-8)
+        rate = min(self.cfg.lr / (1 - 0.9 ** (step + 1)), torch.finfo(self.flat.dtype).max)
+        self.flat[models].addcdiv_(m, root, value=-rate)
 
     def dropout(self, batch: int) -> Tensor | None:
         """The masks of this step, from each seed's own stream."""
@@ -254,10 +296,9 @@ class _Chunk:
 
     def log(self) -> None:
         """A row of history for every model."""
-        parameters = self.block.views(self.flat)
         columns = []
         for inputs, y in ((self.inputs, self.y), (self.valid, self.valid_y)):
-            logits = stack_logits(self.model_cfg, parameters, inputs)
+            logits = stack_logits(self.model_cfg, self.block, self.flat, inputs)
             columns += [mean_loss(logits, y).tolist(), ((logits > 0) == (y > 0)).double().mean(dim=1).tolist()]
         for job, *row in zip(self.jobs, *columns, strict=True):
             job.history.append((self.step, *row))
@@ -290,7 +331,9 @@ class _Chunk:
         self.jobs = [self.jobs[i] for i in stay]
         if stay:
             self.flat, self.m, self.v = self.flat[stay], self.m[stay], self.v[stay]
-            self.load()
+            self.y, self.valid_y = self.y[stay], self.valid_y[stay]
+            self.inputs.keep(stay)
+            self.valid.keep(stay)
 
 
 def check_jobs(jobs: Sequence[Job], cfg: TrainConfig) -> None:
@@ -320,26 +363,6 @@ def check_device(device: str) -> str:
     except (RuntimeError, AssertionError) as error:
         raise BoolensError(f"device {device!r} is not available ({str(error).splitlines()[0]}); use cpu") from None
     return device
-
-
-def memory_a_model(model: ModelConfig, cfg: TrainConfig) -> int:
-    """Estimated bytes that training one more model in a stack takes, in float32."""
-    samples = cfg.n_train + cfg.n_valid
-    if isinstance(model, AttentionConfig):
-        rows = model.n_heads * (1 + model.d_value) * model.n_ctx
-        tables = 40 * model.n_heads * (1 + model.d_value) * model.n_ctx**2
-        return 4 * (samples * (10 * model.n_ctx + 6 * rows) + tables)
-    width = model.d_mlp if isinstance(model, MLPConfig) else 1
-    return 4 * (samples * (4 * model.n_ctx + 6 * width) + 8 * model.n_ctx * width)
-
-
-def models_at_once(model: ModelConfig, cfg: TrainConfig, device: str = "cpu") -> int:
-    """Models to train together: what a quarter of the free memory holds, at most 64 on a CPU and 512 elsewhere."""
-    if device.startswith("cuda"):
-        free, most = torch.cuda.mem_get_info(device)[0], 512
-    else:
-        free, most = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), 64
-    return max(1, min(most, free // 4 // memory_a_model(model, cfg)))
 
 
 def median_accuracy(jobs: Sequence[Job]) -> float:

@@ -88,8 +88,8 @@ def test_a_killed_training_resumes_to_the_same_bytes(
 ) -> None:
     """SIGKILL while the second of two seeds trains, after the first or together with it; saved every 20 ms here."""
     monkeypatch.setattr(commands, "models_at_once", lambda *_: at_once)
-    options: dict[str, Any] = {"task": "sparse-and", "n_ctx": 6, "n_targets": 2, "n_train": 60, "n_valid": 50}
-    options |= {"steps": 800, "batch_size": 20, "seeds": "0:2"}
+    options: dict[str, Any] = {"task": "sparse-and", "n_ctx": 12, "n_targets": 2, "n_train": 400, "n_valid": 50}
+    options |= {"steps": 20_000, "log_every": 1000, "seeds": "0:2"}
     given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if name != "task"]
     code = """
 import sys

@@ -204,7 +204,7 @@ class TestResume:
             seen.append(step)
 
         original = train.train_stack
-        changed = {"save_seconds": 0, "on_step": on_step}
+        changed = {"save_seconds": 0, "most_steps": 1, "on_step": on_step}
         monkeypatch.setattr(train, "train_stack", lambda *args, **fields: original(*args, **{**fields, **changed}))
         with pytest.raises(Stop):
             train_into(tmp_path / "run", **options)
@@ -252,7 +252,8 @@ class TestPlan:
         plan = commands.make_plan({**SMALL, "out": tmp_path / "run"})
         seen: list[int] = []
         train_seeds(plan, {0: plan.draw_task(0)}, on_step=lambda step, jobs: seen.append(step))
-        assert seen == list(range(1, 46))
+        assert seen == sorted(set(seen))
+        assert {20, 40, 45} <= set(seen)  # the rows of the history
 
 
 class TestImport:

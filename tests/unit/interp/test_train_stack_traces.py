@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from interp import training
+from interp import memory
 from interp.checkpoint import read_tensors
 from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig, TrainConfig
 from interp.errors import BoolensError
+from interp.memory import memory_a_model, models_at_once
 from interp.models import build_model
-from interp.training import Job, memory_a_model, models_at_once, train_stack
+from interp.training import Job, train_stack
 from interp.training_state import STATE
 from tests.unit.interp.stack_cases import (
     KINDS,
@@ -156,12 +157,13 @@ class TestMemory:
         need = memory_a_model(cfg, train_cfg)
 
         def with_free(size: int) -> int:
-            monkeypatch.setattr(training.os, "sysconf", {"SC_AVPHYS_PAGES": size, "SC_PAGE_SIZE": 1}.__getitem__)
+            monkeypatch.setattr(memory.os, "sysconf", {"SC_AVPHYS_PAGES": size, "SC_PAGE_SIZE": 1}.__getitem__)
             return models_at_once(cfg, train_cfg)
 
-        assert [with_free(4 * n * need + 3) for n in (0, 1, 2, 7, 64, 1000)] == [1, 1, 2, 7, 64, 64]
+        assert [with_free(4 * n * need + 3) for n in (0, 1, 2, 7, 512, 9000)] == [1, 1, 2, 7, 512, 512]
         monkeypatch.undo()
-        assert 1 <= models_at_once(cfg, train_cfg) <= 64
+        assert 1 <= models_at_once(cfg, train_cfg) <= 512
+        assert 1 <= models_at_once(MLPConfig(30), train_cfg) <= 64
         assert models_at_once(AttentionConfig(10_000), TrainConfig(n_train=10**9)) == 1
 
     @pytest.mark.parametrize(
