@@ -9,7 +9,7 @@ Ratios, all in this process with the same number of threads, medians of interlea
 * time_to_solution: the same for the time until every seed has validation accuracy 1.0, looked at every 20 steps;
 * single_model: the same as plain_loop for a stack of one;
 * matmul_share: share of the machine's matrix-product rate that the products of the plain table form (5.8 MFLOP a model
-  and step) would reach in the trainer's time.
+  and step) would reach in the trainer's time; above 1 the trainer needs less time than these products alone would.
 
 The last line is one JSON object.
 """
