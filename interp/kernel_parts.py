@@ -19,7 +19,9 @@ Names of axes and arrays, all float32 unless stated:
     position the lowest bit. z, inverse (of the denominator) [tile, row, ..., width].
 """
 
+import hashlib
 import inspect
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,11 +33,15 @@ LARGEST_GAP = np.float32(60)
 LARGEST_WEIGHT = np.float32(1e6)
 """Largest |parameter|, so that scores are finite."""
 f = np.float32
+SOURCES = sorted(Path(__file__).parent.glob("kernel*.py"))
+VERSION = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:16]
+"""Of the compiled functions: numba keeps code by a function's name and file, though it has those it calls inside."""
 
 
 def compiled(function: Any, **more: Any) -> Any:
     """numba's njit, kept on disk between processes where there is a place for it."""
     function = inspect.unwrap(function)
+    function.__qualname__ += f"_{VERSION}"
     options = {"fastmath": {"contract", "nsz"}, "error_model": "numpy", "nogil": True, **more}
     try:
         return njit(function, cache=True, **options)

@@ -65,7 +65,7 @@ def torch_adam(one: Job, steps: int, batch_size: int) -> Tensor:
     for step in range(steps):
         rows = batch_rows(cfg, one.seed, step) if batch_size else torch.arange(len(x))
         adam.zero_grad()
-        binary_cross_entropy_with_logits(one.model(x[rows]), y[rows].to(one.model.W_E)).backward()
+        binary_cross_entropy_with_logits(one.model(x[rows]), y[rows].to(weights(one))).backward()
         adam.step()
     return weights(one)
 
