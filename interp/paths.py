@@ -53,15 +53,16 @@ def patch_path(
     """The logits on x when only the path sees the source's embedding. Two hooked runs.
 
     Args:
-        model: a HookedAttention.
+        model: a HookedAttention without hooks of its own.
         x: inputs.
         source: inputs [batch or 1, pos], in whose run the embedding is taken, or the embedding itself
             [batch or 1, pos, d_model].
         path: what is patched, and on which route.
 
     Raises:
-        BoolensError: an unknown route or start, an index out of range, a source that does not fit.
+        BoolensError: an unknown route or start, an index out of range, a source that does not fit, hooks on the model.
     """
+    require(model, path.start)
     into = _into(path.into)
     pos, dest = (_indices(chosen, model.cfg.n_ctx, "pos") for chosen in (path.pos, path.dest))
     head = _indices(path.head, model.cfg.n_heads, "head")
@@ -73,7 +74,7 @@ def patch_path(
         def edit(activation: Tensor, hook: Any) -> Tensor:
             edited = activation.clone()
             new = model.attn.project(resid, name.upper())
-            edited[:, pos[:, None], head] = new[:, pos[:, None], head]
+            edited[:, :, head] = new[:, :, head]
             return edited
 
         return edit

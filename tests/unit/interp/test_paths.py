@@ -64,12 +64,15 @@ def held(model: HookedAttention, x: Tensor, values: Tensor, path: Path) -> Tenso
 def test_only_the_path_sees_the_source(into: str, n_ctx: int, batch: int, fields: Any, random_attention: Build) -> None:
     model = random_attention(n_ctx, **{**fields, "init_std": 0.5})
     x, source = bits(batch, n_ctx, 1), bits(batch, n_ctx, 2)
-    for start in (EMBED, POS_EMBED, RESID):
-        values = run(model, source, record=[start])[1][start]
-        for pos, head, dest in itertools.product((None, 0, [-1, 0]), (None, -1), (None, [0, -1])):
-            path = Path(into, pos, head, dest, start)
-            expected = held(model, x, values, path)
-            torch.testing.assert_close(patch_path(model, x, source, path), expected, rtol=1e-9, atol=1e-9)
+    for pos, head, dest, start in (
+        (None, None, None, EMBED),
+        (0, -1, [0, -1], EMBED),
+        ([-1, 0], None, -1, RESID),
+        ([0], 0, None, POS_EMBED),
+    ):
+        path = Path(into, pos, head, dest, start)
+        expected = held(model, x, run(model, source, record=[start])[1][start], path)
+        torch.testing.assert_close(patch_path(model, x, source, path), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_values_of_one_s_own(model: HookedAttention) -> None:
@@ -172,6 +175,8 @@ class TestPathEffects:
         model.add_hook(Z, lambda activation, hook: activation * 2)
         with pytest.raises(BoolensError, match="which the exact engine would not run"):
             path_effects(model, CORRUPTED, CLEAN)
+        with pytest.raises(BoolensError, match="which the exact engine would not run"):
+            patch_path(model, CORRUPTED, CLEAN, Path("q"))
 
 
 class TestErrors:
