@@ -10,13 +10,15 @@ time of generic_activation_patch / time of an engine. TransformerLens is given t
 contains the clean run. Its runs take the same time whatever the cell: it is timed on 120 cells a sweep, spread evenly,
 and the time scaled to all of them, unless --full has it run every cell each time.
 
-Every engine's result is compared with TransformerLens' to 1e-6, absolute or of the largest logit: on all cells (on the
-timed ones with --quick), or the benchmark fails. Peak memory is what tensors hold at once, the result included.
+Weights and times are float32. In float64 (which generic_activation_patch rounds to float32 at the end) every engine's
+result is compared with TransformerLens' to 1e-6, absolute or of the largest logit, on all cells (on the timed ones with
+--quick), or the benchmark fails. Peak memory is what tensors hold at once, the result included.
 
 The last line is one JSON object.
 """
 
 import argparse
+import copy
 import io
 import itertools
 import json
@@ -116,17 +118,19 @@ def largest_difference(ours: Tensor, theirs: Tensor) -> float:
 def measure(engines: list[str], *, repeats: int, timed_only: bool, full: bool, budget: int) -> dict[str, Any]:
     """Per sweep: milliseconds of each side, largest differences, peak bytes."""
     model, (clean, corrupted) = make_model(), make_pairs()
-    _, cache = model.run_with_cache(clean)
+    double = copy.deepcopy(model).double()
+    (_, cache), (_, double_cache) = model.run_with_cache(clean), double.run_with_cache(clean)
     rows = {}
     for name in SWEEPS:
         n = len(cells_of(name))
         timed = list(range(n)) if full else some_of(name)
         checked = timed if timed_only else list(range(n))
         works = {engine: partial(ENGINES[engine], model, clean, corrupted, name, budget) for engine in engines}
-        theirs = transformer_lens(model, corrupted, cache, name, checked)
-        difference = {
-            engine: largest_difference(work().flatten(0, -2)[checked], theirs) for engine, work in works.items()
-        }
+        theirs = transformer_lens(double, corrupted, double_cache, name, checked)
+        difference = {}
+        for engine in engines:
+            ours = ENGINES[engine](double, clean, corrupted, name, budget)
+            difference[engine] = largest_difference(ours.flatten(0, -2)[checked], theirs)
         for engine, off in difference.items():
             if off > 1e-6:
                 raise SystemExit(
