@@ -16,7 +16,7 @@ from interp.interventions import UnchangedWarning
 from interp.models import HookedAttention
 from tests.unit.interp.exact_cases import EMBED, HOOKS, PATTERN, POS_EMBED, SCORES, V, Z, hooked_sweep, overs
 
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=25, deadline=None)
 
 
 @st.composite
@@ -46,7 +46,7 @@ def cases(draw: st.DrawFn, least_ctx: int = 1) -> tuple[HookedAttention, Tensor,
 def test_patching_from_another_input_is_one_hooked_run_a_cell(case, hook: str, data: st.DataObject) -> None:
     model, clean, corrupted = case
     values = run(model, clean, record=[hook])[1][hook]
-    over = data.draw(st.sampled_from(list(overs(hook))))
+    over = data.draw(st.sampled_from(overs(hook)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnchangedWarning)
         swept = exact_sweep(model, corrupted, hook, values, over)
@@ -59,7 +59,7 @@ def test_patching_from_another_input_is_one_hooked_run_a_cell(case, hook: str, d
 def test_patching_a_run_into_itself_changes_nothing_bit_for_bit(case, hook: str, data: st.DataObject) -> None:
     model, x, _ = case
     logit, cache = run(model, x, record=[hook])
-    over = data.draw(st.sampled_from(list(overs(hook))))
+    over = data.draw(st.sampled_from(overs(hook)))
     with pytest.warns(UnchangedWarning):
         swept = exact_sweep(model, x, hook, cache[hook], over)
     assert torch.equal(swept, logit.expand_as(swept))
@@ -70,7 +70,7 @@ def test_patching_a_run_into_itself_changes_nothing_bit_for_bit(case, hook: str,
 def test_changes_add_up_where_the_logit_is_linear(case, hook: str, data: st.DataObject) -> None:
     model, x, _ = case
     values = run(model, 1 - x, record=[hook])[1][hook] + 1
-    over = data.draw(st.sampled_from(list(overs(hook))))
+    over = data.draw(st.sampled_from(overs(hook)))
     logit = run(model, x)[0]
     changes = (exact_sweep(model, x, hook, values, over) - logit).reshape(-1, len(x))
     whole = exact_sweep(model, x, hook, values, ()) - logit
@@ -106,7 +106,7 @@ def test_removing_a_key_is_a_score_of_minus_infinity(case) -> None:
 def test_an_input_s_answer_does_not_depend_on_the_others(case, hook: str, data: st.DataObject) -> None:
     model, clean, corrupted = case
     values = run(model, clean, record=[hook])[1][hook] + 0.5
-    over = data.draw(st.sampled_from(list(overs(hook))))
+    over = data.draw(st.sampled_from(overs(hook)))
     whole = exact_sweep(model, corrupted, hook, values, over)
     for i in range(len(clean)):
         alone = exact_sweep(model, corrupted[i : i + 1], hook, values[i : i + 1], over)

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -43,11 +43,10 @@ def other_values(model: HookedAttention, x: Tensor, hook: str, seed: int = 5) ->
     return activation.flip(0) + noise.to(activation)
 
 
-def overs(hook: str) -> Iterator[tuple[str, ...]]:
-    """Every choice of the axes that have cells."""
+def overs(hook: str) -> list[tuple[str, ...]]:
+    """Every choice of the axes that have cells, none of them first, all last."""
     names = [axis for axis in HOOK_AXES[hook] if axis in ("pos", "head", "dest", "src")]
-    for n in range(len(names) + 1):
-        yield from itertools.combinations(names, n)
+    return [axes for n in range(len(names) + 1) for axes in itertools.combinations(names, n)]
 
 
 def put_in_cell(hook: str, values: Tensor, over: Sequence[str], cell: Sequence[int]) -> tuple[str, Any]:

@@ -56,7 +56,7 @@ def along(model: Any, x: Tensor, hook: str, values: Tensor, t: float, over: Any 
     return run(model, x, [put_in_cell(hook, activation + t * (values - activation), over, cell)])[0]
 
 
-@pytest.mark.parametrize(SIZES, CONFIGS)
+@pytest.mark.parametrize(SIZES, [CONFIGS[0], CONFIGS[2], CONFIGS[-1]])
 @pytest.mark.parametrize("hook", HOOKS)
 class TestEveryHook:
     def test_attribution_patching_is_the_slope_of_each_cell(
@@ -64,7 +64,7 @@ class TestEveryHook:
     ) -> None:
         model, x = random_attention(n_ctx, **{**fields, "init_std": 0.5}), bits(batch, n_ctx, 3)
         values = other_values(model, x, hook)
-        over = tuple(overs(hook))[-1]
+        over = overs(hook)[-1]
         attribution = attribution_patching(model, x, hook, values, over)
         step = 1e-5
         sizes = attribution.estimate.shape[:-1]
@@ -81,7 +81,7 @@ class TestEveryHook:
         values = other_values(model, x, hook)
         before = run(model, x)[0]
         for method in METHODS:
-            for over in list(overs(hook))[:2]:
+            for over in overs(hook)[:2]:
                 attribution = method(model, x, hook, values, over)
                 plain = hooked_sweep(model, x, hook, values, over) - before
                 torch.testing.assert_close(attribution.exact, plain, rtol=1e-8, atol=1e-8)
@@ -93,7 +93,7 @@ class TestEveryHook:
     ) -> None:
         model, x = random_attention(n_ctx, **{**fields, "init_std": 0.5}), bits(batch, n_ctx, 3)
         values = other_values(model, x, hook)
-        for over in list(overs(hook))[:: len(list(overs(hook))) - 1]:
+        for over in (overs(hook)[0], overs(hook)[-1]):
             attribution = integrated_gradients(model, x, hook, values, over, nodes=32)
             assert attribution.gap.abs().max() < 1e-6 * max(1.0, attribution.whole.abs().max().item())
             whole = along(model, x, hook, values, 1.0) - run(model, x)[0]
@@ -104,7 +104,7 @@ class TestEveryHook:
 @pytest.mark.parametrize("hook", [V, PATTERN, Z])
 @pytest.mark.parametrize("method", METHODS)
 def test_both_are_exact_where_the_logit_is_linear(method: Any, hook: str, model: HookedAttention) -> None:
-    attribution = method(model, X, hook, other_values(model, X, hook), tuple(overs(hook))[-1])
+    attribution = method(model, X, hook, other_values(model, X, hook), overs(hook)[-1])
     assert attribution.error.abs().max() < 1e-12
     assert attribution.gap.abs().max() < 1e-12
     assert attribution.estimate.abs().min() > 0
