@@ -123,6 +123,20 @@ def _gathered_logits(tables: Tables, x: Int[Tensor, "batch pos"]) -> Float[Tenso
     return einsum(z, tables.readout, "batch dest head d_value, dest head d_value -> batch") + tables.bias
 
 
+def shares(
+    x: Int[Tensor, "batch pos"], probability: Float[Tensor, " batch"] | None, like: Tensor
+) -> Float[Tensor, " batch"]:
+    """Each input's share in an expectation, in the type of `like`: its probability, or else the same for all.
+
+    Raises:
+        BoolensError: no inputs, or not one probability for each.
+    """
+    n_probabilities = len(x) if probability is None else len(probability)
+    if not 0 < len(x) == n_probabilities:
+        raise BoolensError(f"{len(x)} inputs, {n_probabilities} probabilities; give at least one input, one for each")
+    return like.new_full((len(x),), 1 / len(x)) if probability is None else probability.to(like)
+
+
 def expected_flip_effect(
     tables: Tables, x: Int[Tensor, "batch pos"], probability: Float[Tensor, " batch"] | None = None
 ) -> Float[Tensor, " pos"]:
@@ -134,11 +148,8 @@ def expected_flip_effect(
     Raises:
         BoolensError: no inputs, or not one probability for each.
     """
-    n_probabilities = len(x) if probability is None else len(probability)
-    if not 0 < len(x) == n_probabilities:
-        raise BoolensError(f"{len(x)} inputs, {n_probabilities} probabilities; give at least one input, one for each")
     before = table_logits(tables, x)
-    share = torch.full_like(before, 1 / len(x)) if probability is None else probability.to(before)
+    share = shares(x, probability, before)
     effects = []
     for position in range(x.shape[1]):
         flipped = x.long().clone()
