@@ -44,6 +44,7 @@ _OTHER_MODELS: dict[str, tuple[str, ...]] = {
     **{f"{norm}.{point}": _RESIDUAL for norm in ("ln1", "ln2", "ln_final") for point in ("hook_in", "hook_out")},
     **{f"{norm}.hook_normalized": _RESIDUAL for norm in ("ln1", "ln2", "ln_final")},
     **dict.fromkeys(("attn.q.hook_out", "attn.k.hook_out", "attn.v.hook_out", "attn.o.hook_in"), _HEADS),
+    "the input": ("batch", "pos"),
     "attn.hook_result": ("batch", "pos", "head", "d_model"),
     "mlp.hook_pre": ("batch", "pos", "d_mlp"),
     "mlp.hook_post": ("batch", "pos", "d_mlp"),

@@ -168,7 +168,7 @@ def read_logit(output: Any, n: int, logit: LogitReader | None) -> Float[Tensor, 
     if not isinstance(read, Tensor) or read.shape != (n,):
         got = tuple(read.shape) if isinstance(read, Tensor) else type(read).__name__
         way = "pass logit=LogitDifference(...) or another function" if logit is None else "change the function logit"
-        raise BoolensError(f"for {n} inputs there must be {n} logits, shape ({n},), not {got}; {way}")
+        raise BoolensError(f"the output for {n} inputs must be one logit an input, shape ({n},), not {got}; {way}")
     return read
 
 

@@ -1,14 +1,14 @@
 """Running a list of interventions together."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import BoolensError
-from interp.hooks import LogitReader, check_read, resolve_hooks, run
+from interp.hooks import HookFunction, LogitReader, check_read, resolve_hooks, run
 from interp.interventions.edits import (
     Edit,
     RowSumWarning,
@@ -51,7 +51,7 @@ def intervene(
         RowSumWarning: rows of a pattern no longer sum to 1, and no intervention there says what to do with them.
     """
     steps = [interventions] if isinstance(interventions, Intervention) else list(interventions)
-    given, changed, pairs, flagged = x, set(), [], []
+    given, changed, edited, pairs, flagged = x, set(), set(), [], []
     for i, step in enumerate(steps):
         match step:
             case FlipBit():
@@ -61,8 +61,8 @@ def intervene(
                 resolve_hooks(model.hook_dict, step.hook)
                 check_read(model, given, step.hook, logit)
                 pairs.append(edit_of(step, _values(model, given, step, logit), changed=lambda i=i: changed.add(i)))
-            case (str(), function) if callable(function):
-                pairs.append(step)
+            case (str(name), function) if callable(function):
+                pairs.append((name, _watched(function, lambda name=name: edited.add(name))))
             case _:
                 raise BoolensError(
                     f"{step!r} is no intervention; give those of interp.interventions or (hook, function)"
@@ -75,6 +75,8 @@ def intervene(
     at_patterns = {name for name, _ in pairs if name.endswith("hook_pattern")}
     kept = {step.hook for step in steps if isinstance(step, AtHook) and step.rows == "keep"}
     result = run(model, x, [*pairs, *((name, count) for name in sorted(at_patterns - kept))], record, logit)
+    for name in sorted(edited):
+        check_read(model, given, name, logit)
     for i, step in enumerate(steps):
         if isinstance(step, AtHook) and i not in changed:
             message = f"the intervention at {step.hook} changes no activation on these {len(x)} inputs: {step!r}"
@@ -82,6 +84,18 @@ def intervene(
     for message in flagged:
         warnings.warn(message, RowSumWarning, stacklevel=2)
     return result
+
+
+def _watched(function: HookFunction, changed: Callable[[], None]) -> HookFunction:
+    """A user's hook function; `changed` hears of every activation that it returns."""
+
+    def call(activation: Tensor, hook: Any) -> Tensor | None:
+        result = function(activation, hook=hook)
+        if result is not None:
+            changed()
+        return result
+
+    return call
 
 
 def _values(model: Any, x: Tensor, step: AtHook, logit: LogitReader | None) -> Tensor | float:
