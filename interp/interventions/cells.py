@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.axes import axis_of
 from interp.errors import BoolensError
-from interp.hooks import LogitReader, hooked, run
+from interp.hooks import LogitReader, hooked, run, without_hooks
 from interp.interventions.edits import finished
 from interp.interventions.values import AtHook, RemoveKey
 
@@ -108,7 +108,7 @@ class Footprint:
 
 
 def footprint(model: Any, x: Int[Tensor, "batch pos"], hook: str | None, logit: LogitReader | None = None) -> Footprint:
-    """Measured on the first input."""
+    """Measured on the first input, without a user's own hooks."""
     sizes: dict[str, int] = {}
 
     def measure(activation: Any, hook: Any) -> None:
@@ -116,7 +116,7 @@ def footprint(model: Any, x: Int[Tensor, "batch pos"], hook: str | None, logit: 
             sizes[hook.name] = activation.numel() * activation.element_size()
 
     points = {id(point): name for name, point in model.hook_dict.items()}
-    with hooked(model.hook_dict, [(name, measure) for name in points.values()]):
+    with without_hooks(model), hooked(model.hook_dict, [(name, measure) for name in points.values()]):
         _, cache = run(model, x[:1], record=[] if hook is None else [hook], logit=logit)
     at_hook = 0 if hook is None else cache[hook].numel() * cache[hook].element_size()
     return Footprint(sum(sizes.values()), at_hook)

@@ -87,13 +87,13 @@ def agrees(
 ) -> bool:
     """Whether gradient times change is what the model does, for the whole change and for a random half of it."""
     terms = change * gradient
-    scale = (clean.abs() + terms.abs().flatten(1).sum(dim=1)).amax()
+    scale = (clean.abs() + terms.abs().unsqueeze(-1).flatten(1).sum(dim=1)).amax()
     tolerance = torch.finfo(clean.dtype).eps ** 0.75 * scale
     half = torch.rand(change.shape[1:], generator=torch.Generator().manual_seed(0)) < 0.5
     for chosen in (torch.ones_like(half), half):
         part = torch.where(chosen.to(change.device), change, 0)
         actual, _ = run(model, x, [(hook, lambda activation, hook, part=part: activation + part)], logit=logit)
-        expected = clean + torch.where(chosen.to(change.device), terms, 0).flatten(1).sum(dim=1)
+        expected = clean + torch.where(chosen.to(change.device), terms, 0).unsqueeze(-1).flatten(1).sum(dim=1)
         if not ((actual - expected).abs() <= tolerance).all():
             return False
     return True

@@ -15,7 +15,7 @@ from interp.interventions.edits import cell_mask, merged
 from interp.interventions.linear import agrees, downstream_gradient
 from interp.interventions.values import OptimalAblate
 
-MAX_ITERATIONS = 200
+MAX_ITERATIONS = 1000
 
 
 class ConvergenceWarning(UserWarning):
@@ -36,7 +36,7 @@ def optimal_values(
     product of the reference set's activations and gradients.
 
     Warns:
-        ConvergenceWarning: derivatives larger than the intervention's tolerance were left after 200 steps.
+        ConvergenceWarning: derivatives larger than the intervention's tolerance were left after MAX_ITERATIONS steps.
     """
     hook, reference = intervention.hook, intervention.reference
     clean, cache = run(model, reference, record=[hook], logit=logit)
@@ -78,9 +78,14 @@ def optimal_values(
         return torch.where(swept.spread(losses(b) < losses(a), activation.ndim), b, a)
 
     start = better(mean, torch.zeros_like(mean))
-    constant = start.clone().requires_grad_()
+    constant = start.clone(memory_format=torch.contiguous_format).requires_grad_()
     search = torch.optim.LBFGS(
-        [constant], max_iter=MAX_ITERATIONS, tolerance_grad=intervention.tolerance / 2, line_search_fn="strong_wolfe"
+        [constant],
+        max_iter=MAX_ITERATIONS,
+        max_eval=4 * MAX_ITERATIONS,
+        tolerance_grad=intervention.tolerance / 2,
+        tolerance_change=0,
+        line_search_fn="strong_wolfe",
     )
 
     def step() -> Tensor:

@@ -102,3 +102,18 @@ def native_bridge(n_ctx: int, **fields: Any) -> TransformerBridge:
         }
     )
     return TransformerBridge.boot_native(cfg)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Shown(HookedRootModule):
+    """A point that is only shown: what a hook puts there is thrown away, as a TransformerBridge does with scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.arange(1.0, 6.0))
+        points(self, "embed")
+        self.setup()
+
+    def forward(self, x: Tensor) -> Tensor:
+        embed = x * self.w
+        self.get_submodule("hook_embed")(embed)
+        return embed.sum(dim=1)
