@@ -75,7 +75,7 @@ def effects(
     """
     lost = score(clean, labels, metric) - score(ablated, labels, metric)
     low, high = bootstrap_mean(np.moveaxis(lost, -1, 0), generator, n_resamples=n_resamples, level=level)
-    return Estimate(lost.mean(axis=-1), low, high)
+    return Estimate(np.asarray(lost.mean(axis=-1)), low, high)
 
 
 def fractions(
@@ -123,7 +123,7 @@ def fractions(
         whole, none = (end.reshape(*end.shape, *extra) for end in (whole, none))
         return recovered(put, none, whole) if mode == "denoise" else recovered(put, whole, none)
 
-    value = ratio(lambda run: run.mean(axis=0))
+    value = np.asarray(ratio(lambda run: run.mean(axis=0)))
     if np.isnan(value).all():
         return Estimate(value, value, value)
     share = generator.multinomial(n, np.full(n, 1 / n), size=n_resamples) / n

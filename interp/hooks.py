@@ -158,7 +158,10 @@ def run(
         logits = read_logit(model(x), len(x), logit)
     for name, _ in pairs:
         if name not in reached:
-            raise BoolensError(f"the forward pass does not reach {name}; switch it on in the model, or choose another")
+            raise BoolensError(
+                f"the forward pass does not reach {name}, or a hook has reset the others; switch the point on in the "
+                "model, or choose another"
+            )
     return logits, cache
 
 

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +11,10 @@ from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from interp.attention import effective_attention
 from interp.config import LinearConfig
 from interp.hooks import LogitDifference, run
 from interp.interventions import (
-    AtHook,
     ConvergenceWarning,
     MeanAblate,
     OptimalAblate,
@@ -65,22 +64,18 @@ def test_of_a_linear_model_is_logistic_regression_s_intercept() -> None:
 @pytest.mark.parametrize("hook", [V, Z])
 def test_where_the_logit_is_affine_it_is_the_global_minimum(hook: str, model: HookedAttention) -> None:
     """Each cell against scipy's search from another start."""
-    step = OptimalAblate(hook, reference=X, labels=LABELS, tolerance=1e-8)
+    step = OptimalAblate(hook, reference=X, labels=LABELS, tolerance=1e-5)
     losses = loss(sweep(model, X, step, ("pos", "head")))
-    activation = run(model, X, record=[hook])[1][hook]
-    for pos, head in ((0, 0), (3, 2)):
-
-        def mean_loss(constant: np.ndarray, pos: int = pos, head: int = head) -> float:
-            values = torch.zeros(1, *activation.shape[1:], dtype=torch.float64)
-            values[0, pos, head] = torch.as_tensor(constant)
-            return loss(run_quietly(model, Patch(hook, values=values, pos=pos, head=head))).item()
-
-        best = minimize(mean_loss, np.ones(4), tol=1e-10)
+    clean, cache = run(model, X, record=[hook, PATTERN])
+    for pos, head in itertools.product(range(5), range(3)):
+        read = effective_attention(cache[PATTERN], model.W_readout.detach())[:, head, pos]
+        if hook == Z:
+            read = model.W_readout.detach()[pos, head].expand(32, 4)
+        rest = clean - (read * cache[hook][:, pos, head]).sum(dim=1)
+        best = minimize(
+            lambda c, rest=rest, read=read: loss(rest + read @ torch.tensor(c)).item(), np.ones(4), tol=1e-9
+        )
         assert losses[pos, head].item() == pytest.approx(best.fun, abs=1e-6)
-
-
-def run_quietly(model: Any, step: AtHook) -> Tensor:
-    return intervene(model, X, step)[0]
 
 
 @pytest.mark.filterwarnings("ignore::interp.interventions.ConvergenceWarning")
@@ -88,7 +83,7 @@ def run_quietly(model: Any, step: AtHook) -> Tensor:
     ("hook", "over"), [(EMBED, ("pos",)), (Q, ("head", "pos")), (V, ("head",)), (PATTERN, ("head", "dest", "src"))]
 )
 def test_never_hurts_more_than_zero_or_mean(hook: str, over: tuple[str, ...], model: HookedAttention) -> None:
-    optimal = loss(sweep(model, X, OptimalAblate(hook, reference=X, labels=LABELS, rows="keep"), over))
+    optimal = loss(sweep(model, X, OptimalAblate(hook, reference=X, labels=LABELS, tolerance=1e-2, rows="keep"), over))
     for other in (ZeroAblate(hook, rows="keep"), MeanAblate(hook, X, rows="keep")):
         ablated = loss(sweep(model, X, other, over))
         assert (optimal <= ablated + 1e-12).all()
@@ -104,14 +99,14 @@ def test_in_a_sweep_every_cell_is_optimal_alone(model: HookedAttention) -> None:
 
 
 def test_the_way_by_gradients_and_the_way_by_runs_agree(model: HookedAttention) -> None:
-    step = OptimalAblate(V, reference=X, labels=LABELS, tolerance=1e-8)
+    step = OptimalAblate(V, reference=X, labels=LABELS, tolerance=1e-5, head=1)
     affine = optimal_values(model, step, ("pos",))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("interp.interventions.optimal.downstream_gradient", lambda *args: None)
         by_runs = optimal_values(model, step, ("pos",), budget=2**18)
     assert affine.shape == by_runs.shape == (1, 5, 3, 4)
-    losses = [loss(sweep(model, X, Patch(V, values=values))) for values in (affine, by_runs)]
-    torch.testing.assert_close(*losses, atol=1e-8, rtol=0)
+    losses = [loss(sweep(model, X, Patch(V, values=values, head=1))) for values in (affine, by_runs)]
+    torch.testing.assert_close(*losses, atol=1e-7, rtol=0)
 
 
 def test_of_another_s_model() -> None:
