@@ -157,7 +157,7 @@ def test_also_those_of_a_function(bridge: Any, pairs: tuple[Tensor, Tensor]) -> 
     ("hook", "message"),
     [
         ("embed.hook_in", "embed.hook_in holds torch.int64, not numbers to edit; flip bits with FlipBit"),
-        ("blocks.0.attn.hook_result", "the forward pass does not reach blocks.0.attn.hook_result; switch it on"),
+        ("blocks.0.attn.hook_result", "the forward pass does not reach blocks.0.attn.hook_result, or"),
         ("blocks.0.attn.hook_zz", "no hook point 'blocks.0.attn.hook_zz'; near names: blocks.0.attn.hook_z"),
     ],
 )

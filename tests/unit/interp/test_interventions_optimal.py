@@ -64,7 +64,7 @@ def test_of_a_linear_model_is_logistic_regression_s_intercept() -> None:
 @pytest.mark.parametrize("hook", [V, Z])
 def test_where_the_logit_is_affine_it_is_the_global_minimum(hook: str, model: HookedAttention) -> None:
     """Each cell against scipy's search from another start."""
-    step = OptimalAblate(hook, reference=X, labels=LABELS, tolerance=1e-5)
+    step = OptimalAblate(hook, reference=X, labels=LABELS, tolerance=1e-8)
     losses = loss(sweep(model, X, step, ("pos", "head")))
     clean, cache = run(model, X, record=[hook, PATTERN])
     for pos, head in itertools.product(range(5), range(3)):
@@ -99,14 +99,14 @@ def test_in_a_sweep_every_cell_is_optimal_alone(model: HookedAttention) -> None:
 
 
 def test_the_way_by_gradients_and_the_way_by_runs_agree(model: HookedAttention) -> None:
-    step = OptimalAblate(V, reference=X, labels=LABELS, tolerance=1e-5, head=1)
+    step = OptimalAblate(V, reference=X[::2], labels=LABELS[::2], tolerance=1e-3, head=1)
     affine = optimal_values(model, step, ("pos",))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("interp.interventions.optimal.downstream_gradient", lambda *args: None)
-        by_runs = optimal_values(model, step, ("pos",), budget=2**18)
+        by_runs = optimal_values(model, step, ("pos",), budget=2**20)
     assert affine.shape == by_runs.shape == (1, 5, 3, 4)
     losses = [loss(sweep(model, X, Patch(V, values=values, head=1))) for values in (affine, by_runs)]
-    torch.testing.assert_close(*losses, atol=1e-7, rtol=0)
+    torch.testing.assert_close(*losses, atol=1e-4, rtol=0)
 
 
 def test_of_another_s_model() -> None:
