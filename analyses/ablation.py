@@ -17,11 +17,11 @@ from torch import Tensor
 
 from analyses.results import Rows
 from analyses.runs import Run
-from interp.ablation import ABLATION_KINDS, ablated_values
+from interp.ablation import ABLATION_KINDS, ablation
 from interp.hooks import run as run_model
-from interp.interventions import patch, patch_each_position, positional_hooks, remove_each_key, sweep
+from interp.interventions import positional_hooks, remove_each_key, sweep
 from interp.plots import plot_ablation
-from interp.seeds import numpy_generator, torch_generator
+from interp.seeds import derive_seed, numpy_generator
 from interp.statistics import bootstrap_mean
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ def compute(run: Run, hooks: Sequence[str] | None = None) -> Ablation:
     for hook in chosen:
         whole[hook] = {}
         for kind in ABLATION_KINDS:
-            values = ablated_values(model, x, hook, kind, reference=x, generator=torch_generator(run.seed, "resample"))
-            ablated[hook, kind] = patch_each_position(model, x, hook, values)
-            everywhere = sweep(model, x, [patch(hook, values)])[0]
+            replaced = ablation(kind, hook, seed=derive_seed(run.seed, "resample"), rows="keep")
+            ablated[hook, kind] = sweep(model, x, replaced)
+            everywhere = sweep(model, x, replaced, over=())
             whole[hook][kind] = float((sign * (clean - everywhere)).mean())
     if run.has_attention and task.n_ctx > 1:
         ablated[REMOVE, REMOVE] = remove_each_key(model, x)

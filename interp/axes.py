@@ -17,6 +17,8 @@ vocab       the token's value, 0 or 1; a (src, vocab) pair is a table's column
 ==========  ==================================================================
 """
 
+import re
+
 from interp.errors import BoolensError
 
 HOOK_AXES: dict[str, tuple[str, ...]] = {
@@ -35,15 +37,50 @@ HOOK_AXES: dict[str, tuple[str, ...]] = {
 }
 """Axes by hook name. In the MLP and linear models, which take bits as numbers, hook_embed is [batch, pos]."""
 
+_RESIDUAL, _HEADS = ("batch", "pos", "d_model"), ("batch", "pos", "head", "d_head")
+_OTHER_MODELS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out", "hook_in"), _RESIDUAL),
+    **dict.fromkeys(("hook_out", "embed.hook_out", "pos_embed.hook_out", "attn.hook_in", "attn.hook_out"), _RESIDUAL),
+    **{f"{norm}.{point}": _RESIDUAL for norm in ("ln1", "ln2", "ln_final") for point in ("hook_in", "hook_out")},
+    **{f"{norm}.hook_normalized": _RESIDUAL for norm in ("ln1", "ln2", "ln_final")},
+    **dict.fromkeys(("attn.q.hook_out", "attn.k.hook_out", "attn.v.hook_out", "attn.o.hook_in"), _HEADS),
+    "the input": ("batch", "pos"),
+    "attn.hook_result": ("batch", "pos", "head", "d_model"),
+    "mlp.hook_pre": ("batch", "pos", "d_mlp"),
+    "mlp.hook_post": ("batch", "pos", "d_mlp"),
+}
+"""Points that other models with TransformerLens' names have, without their block; a TransformerBridge's own too."""
 
-def axis_of(hook: str, axis: str) -> int:
+_IN_BLOCK = re.compile(r"^blocks\.\d+\.")
+_KNOWN: dict[str, list[tuple[str, ...]]] = {}
+for _name, _axes in (*HOOK_AXES.items(), *_OTHER_MODELS.items(), ("hook_embed", ("batch", "pos"))):
+    _KNOWN.setdefault(_IN_BLOCK.sub("", _name), []).append(_axes)
+
+
+def hook_axes(hook: str, n_axes: int) -> tuple[str, ...]:
+    """The names of the axes of the activation at `hook`, of which there are n_axes; unknown ones are 'axis 1', ...
+
+    Any block's points are known by TransformerLens' names, in models with positions in the MLP and without.
+    """
+    for axes in _KNOWN.get(_IN_BLOCK.sub("", hook), []):
+        if len(axes) == n_axes:
+            return axes
+    return ("batch", *(f"axis {i}" for i in range(1, n_axes)))[:n_axes]
+
+
+def axis_of(hook: str, axis: str, n_axes: int | None = None) -> int:
     """Index of an axis in the activation at `hook`; 'pos' is the query's position (dest) in scores and patterns.
+
+    Args:
+        hook: name of the hook point.
+        axis: name of the axis; not 'batch', over which nothing is selected.
+        n_axes: number of axes that the activation has, for points that differ between models (see `hook_axes`).
 
     Raises:
         BoolensError: the activation has no such axis.
     """
-    axes = HOOK_AXES[hook]
+    axes = HOOK_AXES[hook] if n_axes is None else hook_axes(hook, n_axes)
     name = "dest" if axis == "pos" and "dest" in axes else axis
-    if name not in axes:
+    if name not in axes[1:]:
         raise BoolensError(f"{hook} has axes {axes}, so no {axis!r} axis; leave {axis} out, or choose another hook")
     return axes.index(name)

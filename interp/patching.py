@@ -1,18 +1,13 @@
 """Activation patching between clean and corrupted inputs."""
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.errors import BoolensError
-from interp.hooks import run
-from interp.interventions import patch_each_position
-
-if TYPE_CHECKING:
-    from interp.models import AnyModel
+from interp.interventions import Patch, sweep
 
 
 class UndefinedWarning(UserWarning):
@@ -20,7 +15,7 @@ class UndefinedWarning(UserWarning):
 
 
 def patch_positions_from(
-    model: "AnyModel", into: Int[Tensor, "batch pos"], source: Int[Tensor, "batch pos"], hook: str
+    model: Any, into: Int[Tensor, "batch pos"], source: Int[Tensor, "batch pos"], hook: str
 ) -> Float[Tensor, "pos batch"]:
     """The logits on `into` when the activation at `hook` is taken from the run on `source`, one position at a time.
 
@@ -29,11 +24,7 @@ def patch_positions_from(
     Raises:
         BoolensError: numbers of inputs that differ, or no such hook.
     """
-    if into.shape != source.shape:
-        raise BoolensError(
-            f"inputs of shapes {tuple(into.shape)} and {tuple(source.shape)}; pairs must match row by row"
-        )
-    return patch_each_position(model, into, hook, run(model, source, record=[hook])[1][hook])
+    return sweep(model, into, Patch(hook, source=source, rows="keep"), ("pos",))
 
 
 def recovered(

@@ -1,6 +1,9 @@
 """Properties of interventions that hold for any weights, sizes and inputs."""
 
+import itertools
 import warnings
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -8,11 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from interp.ablation import ABLATION_KINDS, ablated_values, derangement
+from interp.ablation import ABLATION_KINDS, ablation, derangement
+from interp.axes import HOOK_AXES
 from interp.config import AttentionConfig
 from interp.errors import BoolensError
 from interp.hooks import run
-from interp.interventions import UnchangedWarning, patch, patch_each_position, positional_hooks, remove_each_key
+from interp.interventions import (
+    AtHook,
+    FlipBit,
+    Freeze,
+    MeanAblate,
+    Patch,
+    RemoveKey,
+    ResampleAblate,
+    UnchangedWarning,
+    ZeroAblate,
+    intervene,
+    patch,
+    positional_hooks,
+    remove_each_key,
+    sweep,
+)
 from interp.models import HookedAttention
 from interp.patching import patch_positions_from
 from interp.recovery import attention_method_scores, flip_scores
@@ -40,19 +59,154 @@ def models(draw: st.DrawFn, least_ctx: int = 1, least_batch: int = 1) -> tuple[H
     return model, torch.randint(2, (draw(st.integers(least_batch, 4)), cfg.n_ctx), generator=generator)
 
 
+def overs(hook: str) -> list[tuple[str, ...]]:
+    """All orders of all axes that a hook's activations can be swept over."""
+    axes = [axis for axis in HOOK_AXES[hook] if axis in ("pos", "head", "dest", "src")]
+    return [order for n in range(len(axes) + 1) for order in itertools.permutations(axes, n)]
+
+
+@st.composite
+def steps(draw: st.DrawFn, hook: str, x: Tensor, key: int | None = 0) -> AtHook:
+    """An intervention of any kind but OptimalAblate at a hook point; keys are removed at `key`."""
+    other = torch.randint(2, x.shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 2**32))))
+    makes = [ZeroAblate, MeanAblate, Freeze, lambda *a, **k: Patch(*a, source=other, **k)]
+    makes += [lambda *a, **k: MeanAblate(*a, reference=other, **k)]
+    if len(x) > 1:
+        makes.append(lambda *a, **k: ResampleAblate(*a, seed=3, **k))
+    if hook.endswith(("scores", "pattern")) and x.shape[1] > 1:
+        makes.append(lambda hook, rows: RemoveKey(key, hook=hook, rows=rows))
+    return draw(st.sampled_from(makes))(hook, rows="keep")
+
+
+@few
+@given(models(), st.data())
+def test_every_cell_of_a_sweep_is_the_single_intervention(
+    case: tuple[HookedAttention, Tensor], data: st.DataObject
+) -> None:
+    model, x = case
+    hook = data.draw(st.sampled_from([name for name in model.hook_names if name != "hook_logit"]))
+    step = data.draw(steps(hook, x, key=None))
+    over = data.draw(st.sampled_from([o for o in overs(hook) if not isinstance(step, RemoveKey) or "src" in o]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnchangedWarning)
+        result = sweep(model, x, step, over, engine=data.draw(st.sampled_from(["general", "auto"])))
+        cell = tuple(data.draw(st.integers(0, n - 1)) for n in result.shape[:-1])
+        negative = tuple(index - n for index, n in zip(cell, result.shape, strict=False))
+        for indices in (cell, negative):
+            expected, _ = intervene(model, x, replace(step, **dict(zip(over, indices, strict=True))))
+            torch.testing.assert_close(result[cell], expected, rtol=1e-9, atol=1e-9)
+
+
 @few
 @given(models(), st.data())
 def test_the_identity_patch_changes_nothing_bit_for_bit(
     case: tuple[HookedAttention, Tensor], data: st.DataObject
 ) -> None:
     model, x = case
-    hook = data.draw(st.sampled_from(positional_hooks(model.hook_names)))
+    hook = data.draw(st.sampled_from(model.hook_names))
     logits, cache = run(model, x, record=[hook])
+    identity = data.draw(st.sampled_from([Patch(hook, values=cache[hook]), Patch(hook, source=x), Freeze(hook)]))
+    over = data.draw(st.sampled_from(overs(hook)))
     with pytest.warns(UnchangedWarning):
-        rows = patch_each_position(model, x, hook, cache[hook])
+        rows = sweep(model, x, identity, over, engine=data.draw(st.sampled_from(["general", "auto"])))
     assert torch.equal(rows, logits.expand_as(rows))
-    pos = data.draw(st.integers(-model.cfg.n_ctx, model.cfg.n_ctx - 1))
-    assert torch.equal(run(model, x, [patch(hook, cache[hook], pos=pos)])[0], logits)
+    cells = {axis: data.draw(st.integers(-n, n - 1)) for axis, n in zip(over, rows.shape, strict=False)}
+    with pytest.warns(UnchangedWarning):
+        assert torch.equal(intervene(model, x, replace(identity, **cells))[0], logits)
+
+
+@few
+@given(models(least_ctx=2), st.data())
+def test_interventions_at_different_points_compose_in_any_order(
+    case: tuple[HookedAttention, Tensor], data: st.DataObject
+) -> None:
+    """Bits first, then the forward pass's order, whatever the list's; at one point the last one stays."""
+    model, x = case
+    hooks = data.draw(st.lists(st.sampled_from(model.hook_names), min_size=1, max_size=3, unique=True))
+    chosen: list[Any] = [data.draw(steps(hook, x)) for hook in hooks]
+    chosen += [FlipBit(pos) for pos in data.draw(st.lists(st.integers(0, x.shape[1] - 1), max_size=2))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first, second = (intervene(model, x, order)[0] for order in (chosen, data.draw(st.permutations(chosen))))
+        assert torch.equal(first, second)
+        last = data.draw(steps("blocks.0.attn.hook_z", x))
+        over_it = [data.draw(steps("blocks.0.attn.hook_z", x)), last]
+        assert torch.equal(intervene(model, x, over_it)[0], intervene(model, x, last)[0])
+
+
+@few
+@given(models(), st.data())
+def test_nothing_is_left_behind_also_after_an_exception_inside_a_user_s_hooks(
+    case: tuple[HookedAttention, Tensor], data: st.DataObject
+) -> None:
+    model, x = case
+    model.train(data.draw(st.booleans()))
+    points = data.draw(st.lists(st.sampled_from(model.hook_names), min_size=1, max_size=3))
+    calls: list[str] = []
+    inside = data.draw(st.booleans())
+    for name in points[1:]:
+        model.add_hook(name, lambda activation, hook: calls.append(hook.name))
+    model(x).sum().backward()
+    grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+    hooks = {name: list(point._forward_hooks.items()) for name, point in model.hook_dict.items()}
+    random, training = torch.get_rng_state(), [module.training for module in model.modules()]
+    step = data.draw(steps(points[0], x))
+    fails = data.draw(st.booleans())
+
+    def act() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnchangedWarning)
+            intervene(model, x, [step, (points[0], boom)] if fails else [step], record=model.hook_names)
+            sweep(model, x, step, ())
+
+    context = model.hooks(fwd_hooks=[(points[0], lambda activation, hook: None)]) if inside else torch.no_grad()
+    try:
+        with context:
+            act()
+    except Boom:
+        assert fails
+    else:
+        assert not fails
+    assert {name: list(point._forward_hooks.items()) for name, point in model.hook_dict.items()} == hooks
+    assert [module.training for module in model.modules()] == training
+    assert model.context_level == 0
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.is_grad_enabled()
+    assert all(torch.equal(p, weights[name]) for name, p in model.named_parameters())
+    assert all(torch.equal(p.grad, grads[name]) for name, p in model.named_parameters() if p.grad is not None)
+
+
+class Boom(Exception):
+    pass
+
+
+def boom(activation: Tensor, hook: Any) -> Tensor:
+    raise Boom
+
+
+@few
+@given(models(), st.data())
+def test_a_hook_that_returns_none_changes_nothing(case: tuple[HookedAttention, Tensor], data: st.DataObject) -> None:
+    model, x = case
+    hook = data.draw(st.sampled_from(model.hook_names))
+    assert torch.equal(intervene(model, x, [(hook, lambda activation, hook: None)])[0], run(model, x)[0])
+
+
+@few
+@given(models(), st.data())
+def test_caches_and_values_are_snapshots(case: tuple[HookedAttention, Tensor], data: st.DataObject) -> None:
+    """Whatever later hooks do to an activation in place reaches neither the cache nor the values given."""
+    model, x = case
+    hook = data.draw(st.sampled_from(model.hook_names))
+    values = torch.rand_like(run(model, x, record=[hook])[1][hook])
+    given_values, step = values.clone(), Patch(hook, values=values, rows="keep")
+    later: list[Tensor] = []
+    logits, cache = intervene(model, x, [step, (hook, lambda activation, hook: later.append(activation))], [hook])
+    for tensor in (*later, logits, values):
+        tensor.fill_(7)
+    assert torch.equal(cache[hook], given_values)
+    assert torch.equal(step.values, given_values)  # pyright: ignore[reportArgumentType]
 
 
 @few
@@ -95,7 +249,8 @@ def test_embeddings_patched_from_another_input_give_its_logit(
     other[:, pos] = 1 - other[:, pos]
     rows = patch_positions_from(model, x, other, "hook_embed")
     here, there = run(model, x)[0], run(model, other)[0]
-    assert torch.equal(rows, torch.stack([there if p == pos else here for p in range(model.cfg.n_ctx)]))
+    torch.testing.assert_close(rows[pos], there, rtol=1e-12, atol=1e-12)
+    assert all(torch.equal(rows[p], here) for p in range(model.cfg.n_ctx) if p != pos)
 
 
 @few
@@ -105,9 +260,10 @@ def test_ablating_with_the_same_values_twice_is_ablating_once(
 ) -> None:
     model, x = case
     hook = data.draw(st.sampled_from(positional_hooks(model.hook_names)))
-    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
-    values = ablated_values(model, x, hook, kind, reference=x, generator=generator)
-    once, twice = (run(model, x, [patch(hook, values)] * n)[0] for n in (1, 2))
+    step = ablation(kind, hook, seed=data.draw(st.integers(0, 2**32)), rows="keep")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnchangedWarning)
+        once, twice = (intervene(model, x, [step] * n)[0] for n in (1, 2))
     assert torch.equal(once, twice)
 
 

@@ -1,6 +1,8 @@
 """Naming hook points, and runs that leave no trace."""
 
+import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,8 +11,9 @@ from torch import Tensor
 
 from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig
 from interp.errors import BoolensError
-from interp.hooks import quietly, resolve_hooks, run
+from interp.hooks import LogitDifference, check_read, has_hooks, hooked, quietly, resolve_hooks, run, without_hooks
 from interp.models import AnyModel, HookedMLP, build_model
+from tests.unit.interp.foreign_models import Shown, Transformer
 
 POINTS = ["hook_embed", "hook_pos_embed", "blocks.0.attn.hook_q", "blocks.0.attn.hook_z", "hook_logit"]
 CONFIGS: list[ModelConfig] = [
@@ -250,3 +253,104 @@ class TestNoTrace:
             with quietly(build_model(CONFIGS[0])):
                 pass
             assert not torch.is_grad_enabled()
+
+    @pytest.mark.parametrize("edit", [zero, boom])
+    def test_hooks_that_a_context_left_behind_stay(self, edit: Callable[..., Any]) -> None:
+        """TransformerLens' own context manager would take them off: they were put on at its nesting level."""
+        model = build_model(CONFIGS[0])
+        with model.hooks(fwd_hooks=[("hook_logit", nothing)], reset_hooks_end=False):
+            pass
+        with pytest.raises(Boom) if edit is boom else nullcontext():
+            run(model, X, [("hook_logit", edit)], record=["hook_logit"])
+        assert n_hooks(model) == 1
+
+    def test_a_hook_that_resets_hooks(self) -> None:
+        model = build_model(CONFIGS[0])
+        with pytest.raises(BoolensError, match="does not reach hook_logit, or a hook has reset the others"):
+            run(model, X, [("hook_embed", lambda activation, hook: model.reset_hooks()), ("hook_logit", zero)])
+        assert n_hooks(model) == 0
+
+    def test_nested_runs(self) -> None:
+        model = build_model(CONFIGS[0])
+        inner: list[Tensor] = []
+
+        def look(activation: Tensor, hook: Any) -> None:
+            if not inner:
+                inner.append(activation)
+                inner[0] = run(model, X, [("hook_logit", lambda activation, hook: activation + 1)])[0]
+
+        outer, _ = run(model, X, [("hook_embed", look)])
+        torch.testing.assert_close(inner[0], outer + 1)
+        assert n_hooks(model) == 0
+
+
+class TestOutput:
+    def test_one_logit_from_a_vocabulary(self) -> None:
+        output = torch.arange(2 * 5 * 3.0).reshape(2, 5, 3) ** 2
+        assert LogitDifference()(output).equal(output[:, 4, 1] - output[:, 4, 0])
+        assert LogitDifference(true=2, false=1, pos=3)(output).equal(output[:, 3, 2] - output[:, 3, 1])
+        assert LogitDifference(true=0, false=2)(output[:, 0]).equal(output[:, 0, 0] - output[:, 0, 2])
+        assert LogitDifference() == LogitDifference(1, 0, -1)
+
+    @pytest.mark.usefixtures("unchecked")
+    @pytest.mark.parametrize(
+        ("model", "logit", "message"),
+        [
+            (Transformer(5), None, "must be one logit an input, shape (2,), not (2, 5, 2); pass logit=LogitDifference"),
+            (Transformer(5), lambda output: output[..., 0], "not (2, 5); change the function logit"),
+            (Transformer(5), lambda output: 3.0, "not float; change the function logit"),
+            (build_model(CONFIGS[2]), LogitDifference(), "LogitDifference reads [batch, pos, d_vocab] or [batch, d_v"),
+        ],
+    )
+    def test_that_is_not_one_logit_an_input(self, model: Any, logit: Any, message: str) -> None:
+        with pytest.raises(BoolensError, match=re.escape(message)):
+            run(model, X, logit=logit)
+
+    def test_inputs_on_another_device(self) -> None:
+        message = "inputs are on meta, the model on cpu; move them there with x.to"
+        with pytest.raises(BoolensError, match=message):
+            run(build_model(CONFIGS[0]), X.to("meta"))
+
+
+class TestOthers:
+    def test_are_seen_and_set_aside(self) -> None:
+        model = build_model(CONFIGS[0]).eval()
+        assert not has_hooks(model)
+        clean = model(X)
+        model.add_hook("hook_logit", zero)
+        assert has_hooks(model)
+        with without_hooks(model):
+            assert not has_hooks(model)
+            assert model(X).equal(clean)
+        with pytest.raises(Boom), without_hooks(model):
+            raise Boom
+        assert not model(X).any()
+        assert n_hooks(model) == 1
+
+    def test_hooked_takes_off_exactly_its_own(self) -> None:
+        model = build_model(CONFIGS[0])
+        with hooked(model.hook_dict, [("hook_logit", zero)]):
+            model.add_hook("hook_logit", nothing)
+            assert n_hooks(model) == 2
+        assert n_hooks(model) == 1
+
+
+class TestCheckRead:
+    @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda cfg: cfg.architecture)
+    def test_every_point_of_ours_is_read(self, cfg: ModelConfig) -> None:
+        model = build_model(cfg)
+        for name in model.hook_names:
+            check_read(model, X, name)
+        for name in Transformer(5).hook_dict:
+            check_read(Transformer(5), X, name, LogitDifference())
+
+    def test_a_point_that_is_only_shown(self) -> None:
+        with pytest.raises(BoolensError, match="edits at hook_embed are discarded: the logit does not depend on what"):
+            check_read(Shown(), X, "hook_embed")
+
+    def test_a_user_s_hook_behind_it_does_not_count(self) -> None:
+        model = build_model(CONFIGS[0])
+        calls: list[int] = []
+        model.add_hook("hook_logit", lambda activation, hook: calls.append(len(activation)) or torch.zeros(2))
+        check_read(model, X, "hook_embed")
+        assert calls == []

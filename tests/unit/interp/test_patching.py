@@ -36,7 +36,8 @@ class TestPatchPositionsFrom:
             rows = patch_positions_from(model, CORRUPTED, CLEAN, hook)
             assert rows.shape == (5, 3)
             for pos in range(5):
-                assert torch.equal(rows[pos], run(model, CORRUPTED, [patch(hook, source, pos=pos)])[0])
+                expected, _ = run(model, CORRUPTED, [patch(hook, source, pos=pos)])
+                torch.testing.assert_close(rows[pos], expected, rtol=1e-12, atol=1e-12)
 
     @pytest.mark.parametrize("hook", ["hook_embed", "blocks.0.hook_resid_pre"])
     def test_embeddings_differ_at_the_flipped_position_only(self, hook: str, model: HookedAttention) -> None:
