@@ -1,12 +1,12 @@
 """What does the answer lose when one position's activation is taken away?
 
-`effect = metric(clean) − metric(ablated)`, per rule, hook, kind and position; the metric is the logit towards the right
-label (logit where the label is True, −logit where it is False), so a positive effect says that the ablation hurts.
-Mean and resample ablation use all analysis inputs of all rules as their reference.
+`effect = metric(clean) − metric(ablated)`, per rule, hook, kind and cell; the metric is by default the logit towards
+the right label (logit where the label is True, −logit where it is False), so a positive effect says that the ablation
+hurts. Mean, resample and optimal ablation use all analysis inputs of all rules as their reference.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +17,12 @@ from torch import Tensor
 
 from analyses.results import Rows
 from analyses.runs import Run
+from analyses.sweeps import SweepOptions, in_parts, plot_cells
 from interp.ablation import ABLATION_KINDS, ablation
+from interp.effects import score
+from interp.errors import BoolensError
 from interp.hooks import run as run_model
-from interp.interventions import positional_hooks, remove_each_key, sweep
+from interp.interventions import SCORES, AtHook, OptimalAblate, RemoveKey, positional_hooks, sweep
 from interp.plots import plot_ablation
 from interp.seeds import derive_seed, numpy_generator
 from interp.statistics import bootstrap_mean
@@ -29,7 +32,9 @@ if TYPE_CHECKING:
 
 NAME = "ablation"
 REMOVE = "remove key"
+OPTIMAL = "optimal"
 KINDS = (*ABLATION_KINDS, REMOVE)
+"""By default; with --kind also OPTIMAL."""
 
 
 @dataclass(frozen=True)
@@ -38,108 +43,132 @@ class Ablation:
 
     Attributes:
         hooks: hook points; the last, for attention models, is the key itself, removed and the rest renormalised.
-        effect, low, high: mean effect on the logit towards the right label, with its 95 % bootstrap interval.
+        kinds: of ablation.
+        metric: what the effects are of (`interp.effects`).
+        over: the axes whose cells are ablated one at a time.
+        effect, low, high: mean effect on the metric, with its 95 % bootstrap interval over inputs.
         absolute: mean absolute change of the logit.
         accuracy: accuracy(clean) − accuracy(ablated).
-        whole: the effect when all positions are replaced at once (None for removing keys).
+        whole: the effect when all cells are replaced at once (None for removing keys).
     """
 
     hooks: tuple[str, ...]
-    effect: Float[np.ndarray, "rule hook kind pos"]
-    low: Float[np.ndarray, "rule hook kind pos"]
-    high: Float[np.ndarray, "rule hook kind pos"]
-    absolute: Float[np.ndarray, "rule hook kind pos"]
-    accuracy: Float[np.ndarray, "rule hook kind pos"]
+    kinds: tuple[str, ...]
+    metric: str
+    over: tuple[str, ...]
+    effect: Float[np.ndarray, "rule hook kind *cell"]
+    low: Float[np.ndarray, "rule hook kind *cell"]
+    high: Float[np.ndarray, "rule hook kind *cell"]
+    absolute: Float[np.ndarray, "rule hook kind *cell"]
+    accuracy: Float[np.ndarray, "rule hook kind *cell"]
     whole: dict[str, dict[str, float]]
     n_inputs: int
     targets: tuple[tuple[int, ...], ...]
     rule_positions: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
-        names = ("hooks", "whole", "effect", "low", "high", "absolute", "accuracy", "targets", "rule_positions")
-        return {"n_inputs": self.n_inputs, "kinds": KINDS, **{n: getattr(self, n) for n in names}}
+        names = ("kinds", "metric", "over", "hooks", "whole", "effect", "low", "high", "absolute", "accuracy")
+        return {
+            "n_inputs": self.n_inputs,
+            **{n: getattr(self, n) for n in (*names, "targets", "rule_positions")},
+        }
 
     def to_rows(self) -> Rows:
         arrays = (self.effect, self.low, self.high, self.absolute, self.accuracy)
-        rows = [
-            (r, self.hooks[h], KINDS[k], pos, pos in self.targets[r], *(a[r, h, k, pos] for a in arrays))
-            for (r, h, k, pos), effect in np.ndenumerate(self.effect)
-            if np.isfinite(effect)
-        ]
-        columns = [
-            "rule",
-            "hook",
-            "kind",
-            "pos",
-            "is_target",
-            "effect",
-            "low",
-            "high",
-            "absolute_change",
-            "accuracy_lost",
-        ]
-        return Rows(columns, rows)
+        rows = []
+        for (r, h, k, *cell), effect in np.ndenumerate(self.effect):
+            if np.isfinite(effect):
+                target = [cell[-1] in self.targets[r]] if self.over[-1] != "head" else []
+                at = (r, h, k, *cell)
+                rows.append((r, self.hooks[h], self.kinds[k], *cell, *target, *(a[at] for a in arrays)))
+        is_target = ["is_target"] if self.over[-1] != "head" else []
+        measured = ["effect", "low", "high", "absolute_change", "accuracy_lost"]
+        return Rows(["rule", "hook", "kind", *self.over, *is_target, *measured], rows)
 
 
 def applies(run: Run) -> bool:
     return True
 
 
-def compute(run: Run, hooks: Sequence[str] | None = None) -> Ablation:
-    """Ablate each position at each hook (by default every hook point with a position axis) in each way."""
+def compute(run: Run, options: SweepOptions | None = None) -> Ablation:
+    """Ablate each cell at each hook (by default every position at every hook point that has them) in each way."""
+    options = options or SweepOptions()
     model, task = run.model, run.task
     x = torch.cat([run.inputs(rule) for rule in range(task.n_rules)])
-    sign = torch.where(task.label(x), 1.0, -1.0)
-    rules = task.rule(x)
+    labels, rules = task.label(x), task.rule(x).numpy()
     clean, _ = run_model(model, x)
-    chosen = positional_hooks(model.hook_names) if hooks is None else list(hooks)
+    kinds = options.chosen("kinds", (*ABLATION_KINDS, OPTIMAL, REMOVE), KINDS)
+    replacing = [kind for kind in kinds if kind != REMOVE]
+    hooks = options.hooks_of(model.hook_names, positional_hooks(model.hook_names)) if replacing else []
+
+    def replaced(kind: str, hook: str) -> AtHook:
+        if kind == OPTIMAL:
+            return OptimalAblate(hook, reference=x, labels=labels, rows="keep")
+        return ablation(kind, hook, seed=derive_seed(run.seed, "resample"), rows="keep")  # pyright: ignore[reportArgumentType]
+
     ablated: dict[tuple[str, str], Tensor] = {}
     whole: dict[str, dict[str, float]] = {}
-    for hook in chosen:
+    for hook in hooks:
         whole[hook] = {}
-        for kind in ABLATION_KINDS:
-            replaced = ablation(kind, hook, seed=derive_seed(run.seed, "resample"), rows="keep")
-            ablated[hook, kind] = sweep(model, x, replaced)
-            everywhere = sweep(model, x, replaced, over=())
-            whole[hook][kind] = float((sign * (clean - everywhere)).mean())
-    if run.has_attention and task.n_ctx > 1:
-        ablated[REMOVE, REMOVE] = remove_each_key(model, x)
-        chosen.append(REMOVE)
-    shape = (task.n_rules, len(chosen), len(KINDS), task.n_ctx)
+        for kind in replacing:
+            ablated[hook, kind] = sweep(model, x, replaced(kind, hook), options.over)
+            everywhere = sweep(model, x, replaced(kind, hook), over=())
+            change = score(clean, labels, options.metric) - score(everywhere, labels, options.metric)
+            whole[hook][kind] = float(change.mean())
+    asked = REMOVE in options.kinds or (REMOVE in kinds and not options.hooks)
+    if asked and SCORES in model.hook_names and task.n_ctx > 1 and {"pos", "src"} & set(options.over):
+        ablated[REMOVE, REMOVE] = sweep(model, x, RemoveKey(), options.over)
+        hooks.append(REMOVE)
+    if not ablated:
+        raise BoolensError(
+            f"{run.path} has no keys to remove over {', '.join(options.over)}; choose another kind or over"
+        )
+    cells = next(iter(ablated.values())).shape[:-1]
+    shape = (task.n_rules, len(hooks), len(kinds), *cells)
     effect, low, high, absolute, accuracy = (np.full(shape, np.nan) for _ in range(5))
-    right = (clean > 0) == task.label(x)
     for (hook, kind), logits in ablated.items():
-        where = (chosen.index(hook), KINDS.index(kind))
-        lost = (sign * (clean - logits)).T.double().numpy()
-        still_right = (logits > 0) == task.label(x)
+        where = (hooks.index(hook), kinds.index(kind))
+        lost = score(clean, labels, options.metric) - score(logits, labels, options.metric)
+        wrong = score(clean, labels, "accuracy") - score(logits, labels, "accuracy")
+        change = (logits - clean).abs().double().numpy()
         for rule in range(task.n_rules):
-            here = rules == rule
-            effect[rule, *where] = lost[here].mean(axis=0)
-            low[rule, *where], high[rule, *where] = bootstrap_mean(
-                lost[here], numpy_generator(run.seed, "statistics", rule)
-            )
-            absolute[rule, *where] = np.abs(lost[here]).mean(axis=0)
-            accuracy[rule, *where] = (right[here].double().mean() - still_right[:, here].double().mean(dim=1)).numpy()
+            here, at = rules == rule, (rule, *where)
+            effect[at], absolute[at], accuracy[at] = (a[..., here].mean(axis=-1) for a in (lost, change, wrong))
+            low[at], high[at] = in_parts(partial(interval, run.seed, rule), lost[..., here])
     return Ablation(
-        tuple(chosen), effect, low, high, absolute, accuracy, whole, len(x), task.targets, task.rule_positions
-    )
+        tuple(hooks), kinds, options.metric, options.over, effect, low, high, absolute, accuracy, whole, len(x),
+        task.targets, task.rule_positions,
+    )  # fmt: skip
+
+
+def interval(seed: int, rule: int, lost: Float[np.ndarray, "batch cell"]) -> tuple[np.ndarray, np.ndarray]:
+    """The bootstrap interval of every cell's mean, from the same resamples however many cells are asked for."""
+    return bootstrap_mean(lost, numpy_generator(seed, "statistics", rule))
 
 
 def plot(result: Ablation) -> "Figure":
-    n_rules = len(result.targets)
-    effect, low, high = (
-        rearrange(a, "rule hook kind pos -> (hook rule) kind pos") for a in (result.effect, result.low, result.high)
-    )
-    panels = [f"{hook}, rule {r}" if n_rules > 1 else hook for hook in result.hooks for r in range(n_rules)]
-    return plot_ablation(
-        effect,
-        low,
-        high,
-        hooks=panels,
-        kinds=KINDS,
-        targets=result.targets,
-        rule_positions=result.rule_positions,
-        panel_rules=[r for _ in result.hooks for r in range(n_rules)],
+    n_rules, unit = len(result.targets), result.metric
+    if result.over == ("pos",):
+        effect, low, high = (
+            rearrange(a, "rule hook kind pos -> (hook rule) kind pos") for a in (result.effect, result.low, result.high)
+        )
+        panels = [f"{hook}, rule {r}" if n_rules > 1 else hook for hook in result.hooks for r in range(n_rules)]
+        return plot_ablation(
+            effect, low, high, hooks=panels, kinds=result.kinds, targets=result.targets, unit=unit,
+            rule_positions=result.rule_positions, panel_rules=[r for _ in result.hooks for r in range(n_rules)],
+        )  # fmt: skip
+    return plot_cells(
+        {
+            (f"{hook}, {kind}" if hook != kind else hook, r): result.effect[r, h, k]
+            for h, hook in enumerate(result.hooks)
+            for k, kind in enumerate(result.kinds)
+            for r in range(n_rules)
+            if np.isfinite(result.effect[r, h, k]).any()
+        },
+        result.over,
+        f"effect, clean − ablated ({unit})",
+        result.targets,
+        result.rule_positions,
     )
 
 

@@ -15,18 +15,18 @@ from jaxtyping import Float
 
 from analyses.results import Rows
 from analyses.runs import Run
+from analyses.sweeps import MODES, SweepOptions, plot_cells
+from interp.effects import fractions, score
 from interp.hooks import run as run_model
-from interp.interventions import positional_hooks
-from interp.patching import patch_positions_from, recovered
+from interp.interventions import Patch, positional_hooks, sweep
 from interp.plots import plot_patching
-from interp.seeds import torch_generator
+from interp.seeds import numpy_generator, torch_generator
 from tasks import Conjunction, Pairs, TaskError, draw_pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "activation-patching"
-DIRECTIONS = ("denoise", "noise")
 N_PAIRS = 64
 """Pairs a group."""
 SAME_OR_REPEATED = ("hook_pos_embed", "blocks.0.hook_resid_pre")
@@ -39,72 +39,105 @@ class ActivationPatching:
 
     Attributes:
         groups: which bit differs between clean and corrupted, e.g. 'target 3' or 'rule bit 10 (rule 0)'.
-        fraction: denoise: (patched − corrupted) / (clean − corrupted); noise: (clean − patched) / (clean − corrupted);
-            of means over pairs; NaN for controls and where the model does not tell clean from corrupted.
-        change: mean absolute change of the logit by the patch, logit.
-        difference: mean of clean − corrupted logits, [group].
+        directions: 'denoise', 'noise'.
+        metric: what the fractions are of (`interp.effects`), towards the clean input's label.
+        over: the axes whose cells are patched one at a time.
+        fraction, low, high: denoise: (patched − corrupted) / (clean − corrupted); noise: (clean − patched) / (clean −
+            corrupted); of means over pairs, with its 95 % bootstrap interval over pairs; NaN for controls and where the
+            model does not tell clean from corrupted.
+        change: mean absolute change of the metric by the patch.
+        difference: mean of clean − corrupted, [group].
     """
 
     groups: tuple[str, ...]
     hooks: tuple[str, ...]
-    fraction: Float[np.ndarray, "direction hook group pos"]
-    change: Float[np.ndarray, "direction hook group pos"]
+    directions: tuple[str, ...]
+    metric: str
+    over: tuple[str, ...]
+    fraction: Float[np.ndarray, "direction hook group *cell"]
+    low: Float[np.ndarray, "direction hook group *cell"]
+    high: Float[np.ndarray, "direction hook group *cell"]
+    change: Float[np.ndarray, "direction hook group *cell"]
     difference: Float[np.ndarray, " group"]
     is_control: tuple[bool, ...]
     targets: tuple[tuple[int, ...], ...]
     rule_positions: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
-        names = ("groups", "hooks", "is_control", "difference", "fraction", "change", "targets", "rule_positions")
-        return {"n_pairs": N_PAIRS, "directions": DIRECTIONS, **{n: getattr(self, n) for n in names}}
+        names = (
+            "groups",
+            "hooks",
+            "directions",
+            "metric",
+            "over",
+            "is_control",
+            "difference",
+            "fraction",
+            "low",
+            "high",
+        )
+        return {"n_pairs": N_PAIRS, **{n: getattr(self, n) for n in (*names, "change", "targets", "rule_positions")}}
 
     def to_rows(self) -> Rows:
+        arrays = (self.fraction, self.low, self.high, self.change)
         rows = [
-            (DIRECTIONS[d], self.hooks[h], self.groups[g], pos, fraction, self.change[d, h, g, pos], self.difference[g])
-            for (d, h, g, pos), fraction in np.ndenumerate(self.fraction)
+            (
+                self.directions[d],
+                self.hooks[h],
+                self.groups[g],
+                *cell,
+                *(a[d, h, g, *cell] for a in arrays),
+                self.difference[g],
+            )
+            for d, h, g, *cell in np.ndindex(self.fraction.shape)
         ]
-        columns = ["direction", "hook", "group", "pos", "fraction", "absolute_change", "logit_difference"]
-        return Rows(columns, rows)
+        measured = ["fraction", "low", "high", "absolute_change", "difference"]
+        return Rows(["direction", "hook", "group", *self.over, *measured], rows)
 
 
 def applies(run: Run) -> bool:
     return isinstance(run.task, Conjunction)
 
 
-def compute(run: Run) -> ActivationPatching:
-    model = run.model
+def compute(run: Run, options: SweepOptions | None = None) -> ActivationPatching:
+    """Patch each cell at each hook in both directions."""
+    options, model = options or SweepOptions(), run.model
+    directions = options.chosen("modes", MODES)
     groups = draw_groups(run)
     clean = torch.cat([pairs.clean for pairs, _ in groups.values()])
     corrupted = torch.cat([pairs.corrupted for pairs, _ in groups.values()])
-    clean_logit, corrupted_logit = run_model(model, clean)[0], run_model(model, corrupted)[0]
-    hooks = [h for h in positional_hooks(model.hook_names) if h not in SAME_OR_REPEATED]
-    shape = (len(DIRECTIONS), len(hooks), len(groups), run.task.n_ctx)
-    fraction, change = np.full(shape, np.nan), np.full(shape, np.nan)
+    labels = torch.cat([pairs.clean_label for pairs, _ in groups.values()])
+    ends = [run_model(model, x)[0] for x in (clean, corrupted)]
+    default = (h for h in positional_hooks(model.hook_names) if h not in SAME_OR_REPEATED)
+    hooks = options.hooks_of(model.hook_names, default)
     is_control = tuple(control for _, control in groups.values())
-
-    def by_group(per_pair: torch.Tensor) -> np.ndarray:
-        return per_pair.double().unflatten(-1, (len(groups), N_PAIRS)).mean(dim=-1).numpy()
-
-    start, end = by_group(corrupted_logit), by_group(clean_logit)
-    told_apart = (end != start) & ~np.array(is_control)
-    for h, hook in enumerate(hooks):
-        for d, (into, source, before) in enumerate(
-            ((corrupted, clean, corrupted_logit), (clean, corrupted, clean_logit))
-        ):
-            patched = patch_positions_from(model, into, source, hook)
-            change[d, h] = by_group((patched - before).abs()).T
-            back = recovered(by_group(patched)[:, told_apart], start[told_apart], end[told_apart])
-            fraction[d, h, told_apart] = (back if d == 0 else 1 - back).T
+    whole, none = (score(end, labels, options.metric).reshape(len(groups), N_PAIRS) for end in ends)
+    difference = (whole - none).mean(axis=1)
+    per_direction = []
+    for mode in directions:
+        into, source, before = (corrupted, clean, ends[1]) if mode == "denoise" else (clean, corrupted, ends[0])
+        per_hook = []
+        for hook in hooks:
+            patched = sweep(model, into, Patch(hook, source=source, rows="keep"), options.over)
+            moved = np.abs(score(patched, labels, options.metric) - score(before, labels, options.metric))
+            per_group = []
+            for g, control in enumerate(is_control):
+                here = slice(g * N_PAIRS, (g + 1) * N_PAIRS)
+                change = moved[..., here].mean(axis=-1)
+                estimate = [np.full_like(change, np.nan)] * 3
+                if difference[g] != 0 and not control:
+                    generator = numpy_generator(run.seed, "statistics", g)
+                    whole, none, truth = (part[here] for part in (*ends, labels))
+                    found = fractions(patched[..., here], whole, none, truth, options.metric, mode, generator)
+                    estimate = [found.value, found.low, found.high]
+                per_group.append([*estimate, change])
+            per_hook.append(per_group)
+        per_direction.append(per_hook)
+    fraction, low, high, change = np.moveaxis(np.array(per_direction), 3, 0)
     return ActivationPatching(
-        tuple(groups),
-        tuple(hooks),
-        fraction,
-        change,
-        end - start,
-        is_control,
-        run.task.targets,
-        run.task.rule_positions,
-    )
+        tuple(groups), tuple(hooks), directions, options.metric, options.over, fraction, low, high, change, difference,
+        is_control, run.task.targets, run.task.rule_positions,
+    )  # fmt: skip
 
 
 def draw_groups(run: Run) -> dict[str, tuple[Pairs, bool]]:
@@ -132,13 +165,22 @@ def draw_groups(run: Run) -> dict[str, tuple[Pairs, bool]]:
 
 def plot(result: ActivationPatching) -> "Figure":
     shown = [g for g, control in enumerate(result.is_control) if not control]
-    return plot_patching(
-        result.fraction[:, :, shown],
-        directions=("denoise: fraction recovered", "noise: fraction lost"),
-        hooks=result.hooks,
-        groups=[result.groups[g] for g in shown],
-        targets=result.targets,
-        rule_positions=result.rule_positions,
+    if result.over == ("pos",):
+        names = {"denoise": "denoise: fraction recovered", "noise": "noise: fraction lost"}
+        return plot_patching(
+            result.fraction[:, :, shown], directions=[names[d] for d in result.directions], hooks=result.hooks,
+            groups=[result.groups[g] for g in shown], targets=result.targets, rule_positions=result.rule_positions,
+            unit=result.metric,
+        )  # fmt: skip
+    cells = {
+        (f"{direction}, {hook}, {result.groups[g]}", 0): result.fraction[d, h, g]
+        for d, direction in enumerate(result.directions)
+        for h, hook in enumerate(result.hooks)
+        for g in shown
+    }
+    label = f"fraction of the clean − corrupted difference ({result.metric})"
+    return plot_cells(
+        cells, result.over, label, [sorted({i for t in result.targets for i in t})], result.rule_positions
     )
 
 

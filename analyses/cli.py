@@ -90,12 +90,26 @@ def train(
 def analyze(
     run: Annotated[Path, typer.Argument(help="A run folder, or a folder of seeds.")],
     names: Annotated[list[str] | None, typer.Argument(help="Analyses; all that apply if none is named.")] = None,
+    hook: Annotated[str | None, typer.Option(help="Hook points, e.g. z,pattern. [all with the axes of --over]")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="Of ablation: zero,mean,resample,optimal,remove-key; attribution: gradient,integrated."),
+    ] = None,
+    mode: Annotated[str | None, typer.Option(help="Of patching: denoise,noise.")] = None,
+    metric: Annotated[str | None, typer.Option(help="logit, probability, loss or accuracy. [logit]")] = None,
+    over: Annotated[
+        str | None, typer.Option(help="Cells: pos, head, head,pos or head,dest,src, which are drawn as maps. [pos]")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run analyses; figures, tables and result.json go to RUN/analyses/NAME/."""
+    """Run analyses; figures, tables and result.json go to RUN/analyses/NAME/.
+
+    --hook, --kind, --mode, --metric and --over are for ablation, activation-patching and attribution.
+    """
     from analyses import commands
 
-    _say(commands.analyze(run, names or [], quiet=as_json), as_json)
+    sweep = {"hook": hook, "kind": kind, "mode": mode, "metric": metric, "over": over}
+    _say(commands.analyze(run, names or [], sweep, quiet=as_json), as_json)
 
 
 @app.command()

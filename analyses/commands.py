@@ -8,7 +8,7 @@ from typing import Any
 from analyses.options import import_task, model_config, parse_seeds, task_maker, train_config
 from analyses.overview import print_overview, sets_text, verdict_lines, write_overview
 from analyses.progress import progress_bar
-from analyses.results import chosen_analyses, envelope, run_analysis
+from analyses.results import SWEEPING, chosen_analyses, envelope, run_analysis
 from analyses.runs import N_INPUTS, Run, find_runs
 from analyses.train import Plan, check_plan, import_run, train_seeds
 from interp.checkpoint import import_tutorial
@@ -89,10 +89,16 @@ def make_plan(given: dict[str, Any]) -> Plan:
     )
 
 
-def analyze(path: Path, names: Sequence[str], *, quiet: bool = False) -> Said:
-    """`boolens analyze`: every run at `path`, each analysis; a folder of seeds gets an overview."""
+def analyze(path: Path, names: Sequence[str], sweep: dict[str, Any] | None = None, *, quiet: bool = False) -> Said:
+    """`boolens analyze`: every run at `path`, each analysis; a folder of seeds gets an overview.
+
+    `sweep` holds the options of `analyses.sweeps` by name, texts or None.
+    """
+    from analyses.sweeps import sweep_options
     from analyses.target_recovery import TargetRecovery
 
+    options = sweep_options(sweep or {})
+    names = names or (SWEEPING if options else ())
     runs = find_runs(path)
     work = [(run, analysis) for run in runs for analysis in chosen_analyses(run, names)]
     content: dict[str, dict[str, Any]] = {run.path.name: {} for run in runs}
@@ -102,7 +108,7 @@ def analyze(path: Path, names: Sequence[str], *, quiet: bool = False) -> Said:
         warnings.simplefilter("ignore", UserWarning)  # unchanged or undefined cells are NaN and 0 in the results
         for run, analysis in work:
             bar.advance(0, f"{run.path.name}: {analysis.NAME}")
-            result = run_analysis(analysis, run)
+            result = run_analysis(analysis, run, options)
             content[run.path.name][analysis.NAME] = envelope(analysis.NAME, run, result)
             if isinstance(result, TargetRecovery):
                 recoveries.append(result)

@@ -13,15 +13,20 @@ from interp.files import plain, write_csv, write_json
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from analyses.sweeps import SweepOptions
+
 NAMES = (
     "samples",
     "attention-patterns",
     "effective-attention",
     "ablation",
     "activation-patching",
+    "attribution",
     "target-recovery",
 )
 """Every analysis, in the order in which they run; each is the module of the same name with underscores."""
+SWEEPING = ("ablation", "activation-patching", "attribution")
+"""Those whose `compute` takes SweepOptions too."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +83,19 @@ def chosen_analyses(run: Run, names: Iterable[str] = ()) -> list[Analysis]:
     return named or [a for a in map(load_analysis, NAMES) if a.applies(run)]
 
 
-def run_analysis(analysis: Analysis, run: Run) -> Result:
-    """Compute, draw and save one analysis under RUN/analyses/NAME."""
+def run_analysis(analysis: Any, run: Run, options: "SweepOptions | None" = None) -> Result:
+    """Compute, draw and save one analysis under RUN/analyses/NAME.
+
+    Raises:
+        BoolensError: options for an analysis that takes none.
+    """
     from interp.plots import save_figure
 
-    result = analysis.compute(run)
+    if options is not None and analysis.NAME not in SWEEPING:
+        raise BoolensError(
+            f"{analysis.NAME} takes no --hook, --kind, --mode, --metric or --over; {', '.join(SWEEPING)} do"
+        )
+    result = analysis.compute(run) if options is None else analysis.compute(run, options)
     folder = result_path(run, analysis.NAME).parent
     table = result.to_rows()
     write_csv(folder / "data.csv", table.columns, table.rows)

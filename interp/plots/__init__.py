@@ -1,10 +1,12 @@
 """Figures of the analyses: arrays in, a matplotlib Figure out, nothing computed and nothing left behind."""
 
 from interp.plots.attention import plot_attention_patterns
+from interp.plots.attribution import plot_attribution
 from interp.plots.compare import Measure, plot_comparison
 from interp.plots.effective import plot_effective_attention
 from interp.plots.effects import plot_ablation, plot_patching
 from interp.plots.gain import plot_gain_attention
+from interp.plots.maps import plot_maps
 from interp.plots.recovery import plot_target_recovery
 from interp.plots.sample_size import SampleSizes
 from interp.plots.samples import plot_samples
@@ -15,9 +17,11 @@ __all__ = [
     "SampleSizes",
     "plot_ablation",
     "plot_attention_patterns",
+    "plot_attribution",
     "plot_comparison",
     "plot_effective_attention",
     "plot_gain_attention",
+    "plot_maps",
     "plot_patching",
     "plot_samples",
     "plot_target_recovery",

@@ -111,18 +111,20 @@ def plot_patching(
     groups: Sequence[str],
     targets: Sequence[Sequence[int]],
     rule_positions: Sequence[int] = (),
+    unit: str = "logit",
 ) -> Figure:
     """A row of panels a direction, a column a hook: the group (y) by the patched position (x).
 
     More than four hooks go on in further rows below. One colour scale from −1 to 1 holds everywhere.
 
     Args:
-        recovered: fraction of the clean − corrupted logit difference; NaN where undefined (hatched).
+        recovered: fraction of the difference clean − corrupted in `unit`; NaN where undefined (hatched).
         directions: such as "denoise", "noise".
         hooks: the names of the hooks.
         groups: kinds of pair, such as "target 3", "rule bit".
         targets: one sequence of positions a rule; those of all rules are marked.
         rule_positions: where the rule bits stand.
+        unit: what the difference is of.
     """
     lengths = AxisLengths()
     values = lengths.numbers("recovered", recovered, "direction hook group pos")
@@ -149,7 +151,7 @@ def plot_patching(
             if hook >= n_hooks:
                 ax.remove()
                 continue
-            draw_recovered(ax, values[d, hook])
+            draw_map(ax, values[d, hook], LIMIT)
             ax.set_yticks(range(n_groups), group_names if column == 0 else [""] * n_groups)
             position_axis(ax, n_ctx, label="patched position (index)")
             mark_targets(ax, all_targets(target_sets), where_rule)
@@ -157,7 +159,7 @@ def plot_patching(
         finite = values[np.isfinite(values)]
         beyond = (bool((finite < -LIMIT).any()), bool((finite > LIMIT).any()))
         extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[beyond]
-        label = "fraction of the clean − corrupted\nlogit difference"
+        label = f"fraction of the clean − corrupted\n{unit} difference"
         colours = ScalarMappable(Normalize(-LIMIT, LIMIT), RECOVERED)
         fig.colorbar(
             colours, ax=fig.axes, extend=extend, label=label,
@@ -170,8 +172,8 @@ def plot_patching(
         return fig
 
 
-def draw_recovered(ax: Axes, recovered: NDArray[np.float64]) -> None:
-    """One heatmap [group, pos]; through NaN cells the hatched ground is seen."""
+def draw_map(ax: Axes, values: NDArray[np.float64], limit: float) -> None:
+    """One heatmap [row, column] from −limit to limit; through NaN cells the hatched ground is seen."""
     hatched = {"facecolor": GREY, "edgecolor": LINES, "hatch": "////", "linewidth": 0}
     ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=-0.5, **hatched))  # over the target bands
-    ax.imshow(recovered, cmap=RECOVERED, norm=Normalize(-LIMIT, LIMIT), aspect="auto", interpolation="none")
+    ax.imshow(values, cmap=RECOVERED, norm=Normalize(-limit, limit), aspect="auto", interpolation="none")

@@ -1,6 +1,7 @@
 """Effects of ablations: their sign, their reference, and the interventions that they are made of."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import torch
 
 from analyses import ablation
 from analyses.runs import Run
+from analyses.sweeps import SweepOptions
 from interp import AttentionConfig, HookedAttention
 from interp.errors import BoolensError
 from interp.hooks import run as run_model
-from interp.interventions import UnchangedWarning, patch, positional_hooks, remove_each_key
+from interp.interventions import RemoveKey, UnchangedWarning, intervene, patch, positional_hooks, remove_each_key
 from tasks import SparseAnd
 
 V, Z = "blocks.0.attn.hook_v", "blocks.0.attn.hook_z"
@@ -101,7 +103,7 @@ class TestSign:
         return write_run(tmp_path / "run", weighing_model([8, 1, 8], 12.5), SparseAnd(3, (0, 2)))
 
     def test_losing_a_target_hurts(self, run: Run) -> None:
-        result = ablation.compute(run, ["hook_embed", V])
+        result = ablation.compute(run, SweepOptions(hooks=("hook_embed", V)))
         for hook, kind in ((V, MEAN), (V, RESAMPLE), ("hook_embed", MEAN)):
             effect = result.effect[0, result.hooks.index(hook), kind]
             assert (effect[[0, 2]] > 0.5).all(), hook
@@ -112,8 +114,8 @@ class TestSign:
 
     def test_of_the_logit_itself(self, run: Run) -> None:
         """Zeroing the value of bit i takes weight · bit from the logit: a loss where True, a gain where False."""
-        result = ablation.compute(run, [V])
-        assert result.hooks == (V, "remove key")
+        result = ablation.compute(run, SweepOptions(hooks=(V,)))
+        assert result.hooks == (V,)
         x, sign = inputs_and_sign(run, 0)
         expected = [(sign * w * x[:, i]).mean().item() for i, w in enumerate((8, 1, 8))]
         np.testing.assert_allclose(result.effect[0, 0, ZERO], expected, rtol=1e-9)
@@ -122,7 +124,7 @@ class TestSign:
     def test_a_harmful_bit_is_better_lost(self, weighing_model: Callable, write_run: Callable, tmp_path: Path) -> None:
         """Bit 1 pushes False inputs over the threshold: without it the model is right more often."""
         run = write_run(tmp_path / "run", weighing_model([8, 8, 8], 12.5), SparseAnd(3, (0, 2)))
-        result = ablation.compute(run, [V])
+        result = ablation.compute(run, SweepOptions(hooks=(V,)))
         x, sign = inputs_and_sign(run, 0)
         right = ((run.model(x) > 0) == (sign > 0)).double().mean().item()
         assert right < 0.9
@@ -130,7 +132,7 @@ class TestSign:
 
     def test_what_is_the_same_in_every_input_has_no_effect(self, run: Run) -> None:
         with pytest.warns(UnchangedWarning, match="hook_pos_embed changes no activation on these 256 inputs"):
-            result = ablation.compute(run, ["hook_pos_embed"])
+            result = ablation.compute(run, SweepOptions(hooks=("hook_pos_embed",)))
         for array in (result.effect, result.low, result.high, result.absolute, result.accuracy):
             assert (array[0, 0, RESAMPLE] == 0).all()
             np.testing.assert_allclose(array[0, 0, MEAN], 0, atol=1e-12)
@@ -138,11 +140,75 @@ class TestSign:
 
 def test_an_unknown_hook(analysed: Callable[[str], Run]) -> None:
     with pytest.raises(BoolensError, match=r"no hook point 'hook_zz'; near names"):
-        ablation.compute(analysed("linear"), ["hook_zz"])
+        ablation.compute(analysed("linear"), SweepOptions(hooks=("hook_zz",)))
 
 
 def test_a_single_key_is_not_removed(write_run: Callable, tmp_path: Path) -> None:
-    model = HookedAttention(AttentionConfig(n_ctx=1, init_std=1.0))
-    result = ablation.compute(write_run(tmp_path / "run", model, SparseAnd(1, (0,))), [V])
-    assert result.hooks == (V,)
-    assert result.effect.shape == (1, 1, 4, 1)
+    run = write_run(tmp_path / "run", HookedAttention(AttentionConfig(n_ctx=1, init_std=1.0)), SparseAnd(1, (0,)))
+    with pytest.warns(UnchangedWarning):  # of one key the pattern is 1
+        result = ablation.compute(run)
+    assert "remove key" not in result.hooks
+    assert result.effect.shape == (1, len(result.hooks), 4, 1)
+    with pytest.raises(BoolensError, match="has no keys to remove over pos; choose another kind or over"):
+        ablation.compute(run, SweepOptions(kinds=("remove key",)))
+
+
+class TestOptions:
+    def test_maps_of_a_pattern_add_up_and_agree_with_rows(self, analysed: Callable[[str], Run]) -> None:
+        """The logit is linear in the pattern: zeroing a row is zeroing its cells."""
+        run = analysed("sparse")
+        options = SweepOptions(hooks=("pattern",), kinds=("zero",), over=("head", "dest", "src"))
+        cells, rows = (ablation.compute(run, o) for o in (options, replace(options, over=("head", "pos"))))
+        assert cells.effect.shape == (1, 1, 1, 2, 9, 9)
+        assert cells.hooks == ("blocks.0.attn.hook_pattern",)
+        np.testing.assert_allclose(cells.effect.sum(axis=-1), rows.effect, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(cells.effect.sum(), cells.whole[cells.hooks[0]]["zero"], rtol=1e-4, atol=1e-4)
+        assert list(cells.to_rows().columns)[3:7] == ["head", "dest", "src", "is_target"]
+        assert len(cells.to_rows().rows) == 2 * 9 * 9
+
+    @pytest.mark.parametrize("metric", ["probability", "loss", "accuracy"])
+    def test_metrics(self, metric: str, analysed: Callable[[str], Run]) -> None:
+        run = analysed("linear")
+        result = ablation.compute(run, SweepOptions(kinds=("zero",), metric=metric))  # pyright: ignore
+        x, sign = inputs_and_sign(run, 0)
+        of = {
+            "probability": torch.sigmoid,
+            "loss": lambda signed: -torch.nn.functional.logsigmoid(signed),
+            "accuracy": lambda signed: (signed > 0).double(),
+        }[metric]
+        for pos in range(x.shape[1]):
+            without = x.clone()
+            without[:, pos] = 0
+            expected = (of(sign * run.model(x)) - of(sign * run.model(without))).mean().item()
+            assert result.effect[0, 0, 0, pos] == pytest.approx(expected, abs=1e-5)
+        if metric == "accuracy":
+            np.testing.assert_allclose(result.effect, result.accuracy)
+
+    def test_optimal_constants_hurt_least(self, analysed: Callable[[str], Run]) -> None:
+        options = SweepOptions(kinds=("zero", "mean", "optimal"), metric="loss")
+        result = ablation.compute(analysed("linear"), options)
+        lost = -result.effect[0, 0]  # the loss that is added
+        assert result.kinds == ("zero", "mean", "optimal")
+        assert (lost[2] <= lost[:2].min(axis=0) + 1e-6).all()
+        assert (lost[2] < lost[:2].min(axis=0)).any()
+
+    def test_keys_of_a_head_for_one_query(self, analysed: Callable[[str], Run]) -> None:
+        run = analysed("sparse")
+        result = ablation.compute(run, SweepOptions(kinds=("remove key",), over=("head", "dest", "src")))
+        assert (result.hooks, result.whole) == (("remove key",), {})
+        x, sign = inputs_and_sign(run, 0)
+        removed, _ = intervene(run.model, x, RemoveKey(src=4, dest=7, head=1))
+        expected = (sign * (run.model(x) - removed)).mean().item()
+        assert result.effect[0, 0, 0, 1, 7, 4] == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+    def test_what_cannot_be(self, analysed: Callable[[str], Run]) -> None:
+        run = analysed("sparse")
+        for options, message in (
+            ({"hooks": ("embed",), "over": ("head",)}, r"hook_embed has axes .*, so no 'head' axis"),
+            ({"kinds": ("noise",)}, "kind 'noise' is not known; choose from zero, mean, resample, optimal, remove key"),
+            ({"kinds": ("remove key",), "over": ("head",)}, "has no keys to remove over head"),
+        ):
+            with pytest.raises(BoolensError, match=message):
+                ablation.compute(run, SweepOptions(**options))
+        with pytest.raises(BoolensError, match="no hook point of this model has the axes head; choose another over"):
+            ablation.compute(analysed("mlp"), SweepOptions(over=("head",)))

@@ -20,7 +20,7 @@ from analyses.runs import Run
 from interp.errors import BoolensError
 from interp.files import plain
 
-WITHOUT_ATTENTION = ("samples", "ablation", "activation-patching", "target-recovery")
+WITHOUT_ATTENTION = ("samples", "ablation", "activation-patching", "attribution", "target-recovery")
 APPLY = {
     **dict.fromkeys(("sparse", "rule", "tutorial"), NAMES),
     **dict.fromkeys(("mlp", "linear"), WITHOUT_ATTENTION),
@@ -46,6 +46,20 @@ FIELDS = {
         "change",
     }
     | {"targets", "rule_positions"},
+    "attribution": {
+        "n_pairs",
+        "groups",
+        "hooks",
+        "kinds",
+        "modes",
+        "metric",
+        "over",
+        "exact",
+        "estimate",
+        "low",
+        "high",
+    }
+    | {"error", "gap", "structure", "targets", "rule_positions"},
     "target-recovery": {"rules", "accuracy", "verdict"},
 }
 """At least these; DESIGN.md's for target-recovery."""
@@ -154,8 +168,23 @@ def cells_of_patching(result: Any) -> list[dict[str, Any]]:
     return [
         {"direction": result["directions"][d], "hook": result["hooks"][h], "group": result["groups"][g], "pos": p}
         | {"fraction": fraction[d, h, g, p], "absolute_change": change[d, h, g, p]}
-        | {"logit_difference": result["difference"][g]}
+        | {"difference": result["difference"][g]}
         for d, h, g, p in np.ndindex(fraction.shape)
+    ]
+
+
+def cells_of_attribution(result: Any) -> list[dict[str, Any]]:
+    exact, estimate, error = (np.array(result[name]) for name in ("exact", "estimate", "error"))
+    return [
+        {
+            "kind": result["kinds"][k],
+            "mode": result["modes"][m],
+            "hook": result["hooks"][h],
+            "group": result["groups"][g],
+        }
+        | {"pos": p, "exact": exact[m, h, g, p], "estimate": estimate[k, m, h, g, p]}
+        | {"mean_absolute_error": error[k, m, h, g, p]}
+        for k, m, h, g, p in np.ndindex(estimate.shape)
     ]
 
 
@@ -175,6 +204,7 @@ CELLS = {
     "effective-attention": cells_of_effective,
     "ablation": cells_of_ablation,
     "activation-patching": cells_of_patching,
+    "attribution": cells_of_attribution,
     "target-recovery": cells_of_recovery,
 }
 
