@@ -91,11 +91,14 @@ def test_keeps_copies() -> None:
     [
         (lambda: ZeroAblate(Z, pos=()), "pos = (): give an int or a sequence of distinct ints, at least one"),
         (lambda: ZeroAblate(Z, head=(1, 1)), "head = (1, 1): give an int"),
-        (lambda: ZeroAblate(Z, head=1.5), "head = 1.5: give an int"),
+        (lambda: ZeroAblate(Z, **{"head": 1.5}), "head = 1.5: give an int"),
         (lambda: ZeroAblate(Z, dest=True), "dest = True: give an int"),
-        (lambda: ZeroAblate(Z, src="12"), "src = '12': give an int"),
+        (lambda: ZeroAblate(Z, **{"src": "12"}), "src = '12': give an int"),
         (lambda: ZeroAblate(Z, rows="renormalise"), "rows of a pattern alone can be renormalised, not those of blocks"),
-        (lambda: ZeroAblate(PATTERN, rows="drop"), "rows is 'drop'; choose one of ('flag', 'renormalise', 'keep')"),
+        (
+            lambda: ZeroAblate(PATTERN, **{"rows": "drop"}),
+            "rows is 'drop'; choose one of ('flag', 'renormalise', 'keep')",
+        ),
         (lambda: Patch(Z), "either source (inputs to run) or values (an activation)"),
         (lambda: Patch(Z, source=X, values=torch.ones(1)), "and one of them"),
         (lambda: Patch(Z, source=torch.ones(2, 3)), "source has type torch.float32; give inputs (integers), or an"),
