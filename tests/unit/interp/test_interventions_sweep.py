@@ -48,7 +48,7 @@ def model(random_attention: Callable[..., HookedAttention]) -> HookedAttention:
 
 
 def assert_single(
-    model: Any, x: Tensor, step: AtHook, over: Sequence[str], result: Tensor, logit: Any = None, most: int = 15
+    model: Any, x: Tensor, step: AtHook, over: Sequence[str], result: Tensor, logit: Any = None, most: int = 6
 ) -> None:
     """Each cell of a sweep is the single intervention's; of many cells some are drawn."""
     names = ["src" if axis == "pos" and isinstance(step, RemoveKey) else axis for axis in over]
