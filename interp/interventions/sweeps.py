@@ -4,7 +4,6 @@ import itertools
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -176,7 +175,7 @@ def _exact_applies(model: Any, intervention: AtHook, engine: Engine, logit: Logi
     """Whether the exact engine is to be used; BoolensError where it is asked for and cannot be."""
     if engine not in ("auto", "exact", "general"):
         raise BoolensError(f"engine {engine!r} is not known; choose auto, exact or general")
-    if engine == "general" or find_spec("interp.exact") is None:
+    if engine == "general":
         return False
     from interp.exact import covers
 

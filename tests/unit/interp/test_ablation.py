@@ -80,7 +80,7 @@ class TestValues:
         for hook in model.hook_names:
             values = put(model, X[:n], hook, "mean")
             rows = [run(model, row[None], record=[hook])[1][hook] for row in REFERENCE]
-            torch.testing.assert_close(values, (sum(rows) / 3).expand_as(values), msg=hook)
+            torch.testing.assert_close(values, torch.cat(rows).mean(dim=0).expand_as(values), msg=hook)
             assert values.shape == (n, *rows[0].shape[1:])
 
     def test_mean_is_per_position_and_head(self, model: HookedAttention) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -186,5 +187,5 @@ def test_with_layer_norm_too(pairs: tuple[Tensor, Tensor]) -> None:
     for hook, over in ((V, ("head", "pos")), ("ln_final.hook_in", ("pos",))):
         result = sweep(model, x, Patch(hook, source=other), over, logit=LOGIT)
         cell = (1, 3)[-len(over) :]
-        single = Patch(hook, source=other, **dict(zip(over, cell, strict=True)))
+        single = replace(Patch(hook, source=other), **dict(zip(over, cell, strict=True)))
         torch.testing.assert_close(result[cell], intervene(model, x, single, logit=LOGIT)[0], rtol=1e-5, atol=1e-6)

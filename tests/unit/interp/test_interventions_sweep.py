@@ -48,7 +48,7 @@ def model(random_attention: Callable[..., HookedAttention]) -> HookedAttention:
 
 
 def assert_single(
-    model: Any, x: Tensor, step: AtHook, over: Sequence[str], result: Tensor, logit: Any = None, most: int = 15
+    model: Any, x: Tensor, step: AtHook, over: Sequence[str], result: Tensor, logit: Any = None, most: int = 6
 ) -> None:
     """Each cell of a sweep is the single intervention's; of many cells some are drawn."""
     names = ["src" if axis == "pos" and isinstance(step, RemoveKey) else axis for axis in over]
@@ -60,7 +60,7 @@ def assert_single(
 
 
 @pytest.mark.filterwarnings("ignore::interp.interventions.UnchangedWarning")
-@pytest.mark.parametrize("engine", ["general", "auto"])
+@pytest.mark.parametrize("engine", ["general", "exact"])
 @pytest.mark.parametrize(
     ("hook", "over", "shape"),
     [
@@ -76,7 +76,6 @@ def assert_single(
         (PATTERN, ("src", "head"), (5, 3)),
         (PATTERN, ("head", "dest", "src"), (3, 5, 5)),
         (Z, ("head", "pos"), (3, 5)),
-        ("hook_logit", (), ()),
     ],
 )
 def test_every_cell_is_the_single_intervention(
@@ -134,6 +133,10 @@ def test_removing_keys(
     assert result.shape == (*shape, 2)
     assert_single(model, X, step, over, result)
     torch.testing.assert_close(result, sweep(model, X, replace(step, hook=SCORES), over), rtol=1e-10, atol=1e-10)
+
+
+def test_of_the_logit_itself(model: HookedAttention) -> None:
+    assert sweep(model, X, Patch("hook_logit", source=OTHER), ()).equal(run(model, OTHER)[0])
 
 
 def test_renormalised_rows(model: HookedAttention) -> None:
@@ -318,6 +321,30 @@ class TestErrors:
             sweep(model, X, ZeroAblate(Z), engine=wrong)
         with pytest.raises(BoolensError, match="the exact engine does not flip inputs; patch hook_embed"):
             sweep(model, X, FlipBit(), engine="exact")
+
+    @pytest.mark.parametrize(
+        ("model", "step", "logit"),
+        [
+            (HookedAttention(AttentionConfig(5)), RemoveKey(dest=1), None),
+            (HookedAttention(AttentionConfig(5)), RemoveKey(hook=PATTERN), None),
+            (HookedAttention(AttentionConfig(5)), ZeroAblate(PATTERN, rows="renormalise"), None),
+            (HookedAttention(AttentionConfig(5)), ZeroAblate(Z), lambda output: 2 * output),
+            (HookedAttention(AttentionConfig(5)), ZeroAblate("hook_logit"), None),
+            (build_model(LinearConfig(5)), ZeroAblate(EMBED), None),
+            (Transformer(5), ZeroAblate(Z), LOGIT),
+        ],
+    )
+    def test_the_exact_engine_where_it_does_not_apply(self, model: Any, step: AtHook, logit: Any) -> None:
+        over = ("src",) if step.hook in (SCORES, PATTERN) else () if step.hook == "hook_logit" else ("pos",)
+        with pytest.raises(BoolensError, match=r"the exact engine does not apply to .*choose engine='general'"):
+            sweep(model, X, step, over, engine="exact", logit=logit)
+
+    def test_the_exact_engine_on_a_model_with_hooks(self, model: HookedAttention) -> None:
+        with (
+            model.hooks(fwd_hooks=[(Z, lambda activation, hook: 2 * activation)]),
+            pytest.raises(BoolensError, match="the exact engine does not apply"),
+        ):
+            sweep(model, X, ZeroAblate(V), engine="exact")
 
     def test_an_output_that_is_not_one_number_an_input(self) -> None:
         with pytest.raises(BoolensError, match=r"shape \(1,\), not \(1, 5, 2\); pass logit=LogitDifference"):

@@ -26,11 +26,16 @@ Z, PATTERN = "blocks.0.attn.hook_z", "blocks.0.attn.hook_pattern"
 X = torch.tensor([[0, 1, 1], [1, 1, 0]])
 
 
+def make(hook: str = PATTERN, **fields: Any) -> ZeroAblate:
+    """With values that the annotations do not allow."""
+    return ZeroAblate(hook, **fields)
+
+
 @pytest.mark.parametrize(
     ("a", "b"),
     [
         (ZeroAblate(Z, pos=1), ZeroAblate(Z, pos=(1,))),
-        (ZeroAblate(Z, head=[0, 2]), ZeroAblate(Z, head=np.array([0, 2]))),
+        (ZeroAblate(Z, head=[0, 2]), make(Z, head=np.array([0, 2]))),
         (MeanAblate(Z, X), MeanAblate(Z, X.clone())),
         (Patch(Z, values=torch.ones(1, 2)), Patch(Z, values=torch.ones(1, 2))),
         (RemoveKey(1), RemoveKey(src=1, hook=SCORES)),
@@ -87,15 +92,18 @@ def test_keeps_copies() -> None:
 
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("call", "message"),
     [
         (lambda: ZeroAblate(Z, pos=()), "pos = (): give an int or a sequence of distinct ints, at least one"),
         (lambda: ZeroAblate(Z, head=(1, 1)), "head = (1, 1): give an int"),
-        (lambda: ZeroAblate(Z, head=1.5), "head = 1.5: give an int"),
+        (lambda: make(head=1.5), "head = 1.5: give an int"),
         (lambda: ZeroAblate(Z, dest=True), "dest = True: give an int"),
-        (lambda: ZeroAblate(Z, src="12"), "src = '12': give an int"),
+        (lambda: make(src="12"), "src = '12': give an int"),
         (lambda: ZeroAblate(Z, rows="renormalise"), "rows of a pattern alone can be renormalised, not those of blocks"),
-        (lambda: ZeroAblate(PATTERN, rows="drop"), "rows is 'drop'; choose one of ('flag', 'renormalise', 'keep')"),
+        (
+            lambda: make(rows="drop"),
+            "rows is 'drop'; choose one of ('flag', 'renormalise', 'keep')",
+        ),
         (lambda: Patch(Z), "either source (inputs to run) or values (an activation)"),
         (lambda: Patch(Z, source=X, values=torch.ones(1)), "and one of them"),
         (lambda: Patch(Z, source=torch.ones(2, 3)), "source has type torch.float32; give inputs (integers), or an"),
@@ -105,6 +113,6 @@ def test_keeps_copies() -> None:
         (lambda: OptimalAblate(Z, reference=X[:0], labels=torch.ones(0)), "at least one input"),
     ],
 )
-def test_what_says_nothing_sensible(make: Any, message: str) -> None:
+def test_what_says_nothing_sensible(call: Any, message: str) -> None:
     with pytest.raises(BoolensError, match=re.escape(message)):
-        make()
+        call()
