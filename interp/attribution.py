@@ -7,8 +7,7 @@
 A change here is metric(patched) − metric(unpatched), the metric being the logit unless another is given.
 """
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -17,14 +16,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.axes import HOOK_AXES
+from interp.axes import axis_of, hook_axes
+from interp.effects import Mode
 from interp.errors import BoolensError
 from interp.exact import covers, exact_sweep
-from interp.hooks import HookFunction, quietly, resolve_hooks
+from interp.hooks import HookFunction, LogitReader, hooked, quietly, read_logit, resolve_hooks
 
-LogitReader = Callable[[Any], Tensor]
-"""From a model's output for n inputs to n numbers."""
-Mode = Literal["denoise", "noise"]
 Rule = Literal["gauss-legendre", "trapezoid"]
 
 
@@ -200,13 +197,10 @@ def _attribute(
 
 def _axes(hook: str, n_axes: int, over: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The activation's axes, and those in `over` by the same names."""
-    names = HOOK_AXES.get(re.sub(r"^blocks\.\d+\.", "blocks.0.", hook), ())[:n_axes]
-    axes = tuple("dest" if axis == "pos" and "dest" in names else axis for axis in over)
-    for axis in axes:
-        if len(names) < n_axes or axis not in names[1:] or axes.count(axis) > 1:
-            raise BoolensError(
-                f"{hook}: over = {tuple(over)} must name axes of {names or n_axes}, each once, not batch"
-            )
+    names = hook_axes(hook, n_axes)
+    axes = tuple(names[axis_of(hook, axis, n_axes)] for axis in over)
+    if len(set(axes)) < len(axes):
+        raise BoolensError(f"{hook}: over = {tuple(over)} names an axis twice; name each axis once")
     return names, axes
 
 
@@ -235,12 +229,5 @@ def _gradient(model: Any, x: Tensor, hook: str, activation: Tensor, logit: Logit
 def _metric(model: Any, x: Tensor, hook: str, function: HookFunction | Any, logit: LogitReader | None) -> Tensor:
     """The metric of a run with one hook, [batch]."""
     (name,) = resolve_hooks(model.hook_dict, hook)
-    with model.hooks(fwd_hooks=[(name, function)]):
-        output = model(x)
-        metric = output if logit is None else logit(output)
-    if not isinstance(metric, Tensor) or metric.shape != (len(x),):
-        raise BoolensError(
-            f"the metric of {len(x)} inputs has shape {tuple(getattr(metric, 'shape', ()))}, not ({len(x)},); "
-            "pass logit=, a function of the model's output that gives one number an input"
-        )
-    return metric
+    with hooked(model.hook_dict, [(name, function)]):
+        return read_logit(model(x), len(x), logit)

@@ -93,7 +93,7 @@ def exact(model: HookedAttention, clean: Tensor, corrupted: Tensor, name: str, b
 
 
 def general(model: HookedAttention, clean: Tensor, corrupted: Tensor, name: str, budget: int) -> Tensor:
-    from interp.interventions import Patch, sweep  # pyright: ignore[reportAttributeAccessIssue]
+    from interp.interventions import Patch, sweep
 
     where: Any = Patch(f"blocks.0.attn.hook_{name}", source=clean)
     options: dict[str, Any] = {"over": SWEEPS[name], "engine": "general", "budget": budget}

@@ -209,6 +209,6 @@ class TestOptions:
             ({"kinds": ("remove key",), "over": ("head",)}, "has no keys to remove over head"),
         ):
             with pytest.raises(BoolensError, match=message):
-                ablation.compute(run, SweepOptions(**options))
+                ablation.compute(run, SweepOptions(**options))  # pyright: ignore
         with pytest.raises(BoolensError, match="no hook point of this model has the axes head; choose another over"):
             ablation.compute(analysed("mlp"), SweepOptions(over=("head",)))

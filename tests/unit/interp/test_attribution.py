@@ -255,7 +255,7 @@ class TestOtherMetricsAndModels:
         weight = model.unembed.weight[2] - model.unembed.weight[1]
         torch.testing.assert_close(attribution.estimate, ((difference @ weight) * (torch.arange(5) < 4)).T.detach())
         assert attribution.exact is None
-        with pytest.raises(BoolensError, match=re.escape("the metric of 2 inputs has shape (2, 5, 3), not (2,); pass")):
+        with pytest.raises(BoolensError, match=re.escape("must be one logit an input, shape (2,), not (2, 5, 3); pass")):
             method(model, X, name, values, ("pos",))
 
 
@@ -271,11 +271,11 @@ class TestErrorsAndTraces:
         values = other_values(model, X, Z)
         with pytest.raises(BoolensError, match=r"no hook point .*hook_zz'; near names: blocks\.0\.attn\.hook_z"):
             method(model, X, Z + "z", values, ("pos",))
-        for over in (("src",), ("batch",), ("pos", "pos")):
-            with pytest.raises(
-                BoolensError, match=re.escape(f"over = {over} must name axes of ('batch', 'pos', 'head'")
-            ):
-                method(model, X, Z, values, over)
+        for axis in ("src", "batch"):
+            with pytest.raises(BoolensError, match=f"has axes .*'d_value'.*, so no '{axis}' axis; leave {axis} out"):
+                method(model, X, Z, values, (axis,))
+        with pytest.raises(BoolensError, match=re.escape("over = ('pos', 'pos') names an axis twice; name each axis")):
+            method(model, X, Z, values, ("pos", "pos"))
         with pytest.raises(BoolensError, match=re.escape("values of shape (3, 5, 3, 4) do not fit the activation's")):
             method(model, X, Z, torch.zeros(3, 5, 3, 4), ("pos",))
         with pytest.raises(BoolensError, match="attribution needs finite values"):
