@@ -37,6 +37,7 @@ from transformer_lens import patching
 from interp.config import AttentionConfig
 from interp.exact import exact_sweep
 from interp.hooks import run
+from interp.interventions import Patch, sweep
 from interp.models import HookedAttention
 from tests.peak_memory import peak_bytes
 
@@ -93,11 +94,8 @@ def exact(model: HookedAttention, clean: Tensor, corrupted: Tensor, name: str, b
 
 
 def general(model: HookedAttention, clean: Tensor, corrupted: Tensor, name: str, budget: int) -> Tensor:
-    from interp.interventions import Patch, sweep
-
-    where: Any = Patch(f"blocks.0.attn.hook_{name}", source=clean)
-    options: dict[str, Any] = {"over": SWEEPS[name], "engine": "general", "budget": budget}
-    return sweep(model, corrupted, where, **options)
+    patch = Patch(f"blocks.0.attn.hook_{name}", source=clean, rows="keep")
+    return sweep(model, corrupted, patch, SWEEPS[name], engine="general", budget=budget)
 
 
 ENGINES: dict[str, Callable[..., Tensor]] = {"exact": exact, "general": general}
