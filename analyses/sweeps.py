@@ -117,19 +117,28 @@ def plot_cells(
     targets: Sequence[Sequence[int]],
     rule_positions: Sequence[int],
 ) -> "Figure":
-    """Maps of the cells that were swept, by title and rule; of the three axes of a pattern the head makes panels."""
+    """Maps of the cells that were swept, by title and rule; of the three axes of a pattern the head makes panels.
+
+    Of heads alone each title is a row.
+    """
     from interp.plots import plot_maps
 
+    if len(over) == 1:
+        by_rule = [[v for (_, r), v in cells.items() if r == rule] for rule in sorted({r for _, r in cells})]
+        return plot_maps(
+            np.array(by_rule), titles=[f"rule {r}" if len(by_rule) > 1 else "" for r in range(len(by_rule))],
+            row="", column=over[0], label=label, targets=targets, rule_positions=rule_positions,
+            row_names=list(dict.fromkeys(title for title, _ in cells)),
+        )  # fmt: skip
     panels, titles, rules = [], [], []
     for (title, rule), values in cells.items():
-        maps = values if values.ndim == 3 else values.reshape(1, -1, values.shape[-1])
+        maps = values if values.ndim == 3 else values[None]
         for head, one in enumerate(maps):
             panels.append(one)
             of_head = f", head {head}" if len(maps) > 1 else ""
             titles.append(f"{title}{of_head}{f', rule {rule}' if len(targets) > 1 else ''}")
             rules.append(rule)
-    row, column = ("", *over)[-2:]
     return plot_maps(
-        np.stack(panels), titles=titles, row=row, column=column, label=label, targets=targets,
+        np.stack(panels), titles=titles, row=over[-2], column=over[-1], label=label, targets=targets,
         rule_positions=rule_positions, panel_rules=rules,
     )  # fmt: skip

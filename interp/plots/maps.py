@@ -9,7 +9,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.effects import GREY, LINES, RECOVERED, draw_map
@@ -30,23 +30,27 @@ def plot_maps(
     targets: Sequence[Sequence[int]],
     rule_positions: Sequence[int] = (),
     panel_rules: Sequence[int] = (),
+    row_names: Sequence[str] = (),
 ) -> Figure:
     """One map a panel, all on one colour scale that is symmetric about zero; NaN is hatched.
 
     Args:
         values: in the unit that `label` names.
         titles: one a panel.
-        row: what a row is: one of POSITIONS, where targets are marked, or another name, or "" where there is one row.
+        row: what a row is: one of POSITIONS, where targets are marked, or another name.
         column: what a column is, likewise.
         label: of the colour bar.
         targets: one sequence of positions a rule; those of all rules are marked.
         rule_positions: where the rule bits stand.
         panel_rules: where panels show one rule each, the rule of each panel; only its targets are marked there.
+        row_names: written beside the rows, where they are no numbers.
     """
     lengths = AxisLengths()
     maps = lengths.numbers("values", values, "panel row column")
     names = lengths.names("titles", titles, "panel")
     n_panels, n_rows, n_columns = maps.shape
+    if row_names:
+        lengths.names("row_names", row_names, "row")
     positions = [size for what, size in ((row, n_rows), (column, n_columns)) if what in POSITIONS]
     most = max(positions, default=1 + max((*rule_positions, *(i for entry in targets for i in entry)), default=0))
     target_sets = lengths.targets(targets, most)
@@ -62,7 +66,8 @@ def plot_maps(
     least = max(2.0, 0.066 * max(map(len, names)))  # inches, so that titles fit
     wide = panel_width(n_columns, least, max(3.6, least))
     high = 0.9 + (wide - 0.9 if row in POSITIONS else max(0.3, 0.22 * n_rows))
-    width, height = max(3.6, wide * across + 1.0), max(2.0, high * down + 0.6)
+    beside = 0.066 * max(map(len, row_names), default=0)
+    width, height = max(3.6, wide * across + 1.0 + beside), max(2.0, high * down + 0.6)
     with styled():
         fig = Figure(figsize=(width, height), layout="constrained")
         panels = fig.subplots(down, across, squeeze=False)
@@ -76,11 +81,13 @@ def plot_maps(
             for which, what, size in axes:
                 if what not in POSITIONS:
                     axis = ax.xaxis if which == "x" else ax.yaxis
-                    axis.set_major_locator(MaxNLocator(integer=True) if what else NullLocator())
+                    axis.set_major_locator(MaxNLocator(integer=True))
                     axis.set_label_text(what)
                 else:
                     position_axis(ax, size, which, label=f"{what} (index)")
                     mark_targets(ax, marked, where_rule, which)
+            if row_names:
+                ax.set_yticks(range(n_rows), row_names if number % across == 0 else [""] * n_rows)
             ax.set_title(names[number])
         colours = ScalarMappable(Normalize(-limit, limit), RECOVERED)
         fig.colorbar(colours, ax=fig.axes, label=label, fraction=0.2 / width, aspect=8 * height, pad=0.12 / width)
