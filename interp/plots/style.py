@@ -176,9 +176,14 @@ def save_figure(fig: Figure, folder: str | os.PathLike[str], stem: str = "figure
     if not stem or FilePath(stem).name != stem:
         raise BoolensError(f"stem is {stem!r}, but it names a file inside the folder; pass a name without a slash")
     png, svg = (FilePath(folder) / f"{stem}.{kind}" for kind in ("png", "svg"))
-    for path, metadata in ((png, {}), (svg, {"Date": None})):
-        content = BytesIO()
-        with styled():
-            fig.savefig(content, format=path.suffix[1:], dpi=200, metadata=metadata)
-        write_atomic(path, content.getvalue())
+    engine = fig.get_layout_engine()
+    try:
+        for path, metadata in ((png, {}), (svg, {"Date": None})):
+            content = BytesIO()
+            with styled():
+                fig.savefig(content, format=path.suffix[1:], dpi=200, metadata=metadata)
+            write_atomic(path, content.getvalue())
+            fig.set_layout_engine("none")  # the layout is found once: it takes as long as drawing
+    finally:
+        fig.set_layout_engine(engine)
     return png, svg
