@@ -100,6 +100,9 @@ def analyze(
     over: Annotated[
         str | None, typer.Option(help="Cells: pos, head, head,pos or head,dest,src, which are drawn as maps. [pos]")
     ] = None,
+    hypothesis: Annotated[
+        Path | None, typer.Option(help="Claims that variable-creation tests, YAML (see analyses/hypothesis.py).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run analyses; figures, tables and result.json go to RUN/analyses/NAME/.
@@ -109,7 +112,7 @@ def analyze(
     from analyses import commands
 
     sweep = {"hook": hook, "kind": kind, "mode": mode, "metric": metric, "over": over}
-    _say(commands.analyze(run, names or [], sweep, quiet=as_json), as_json)
+    _say(commands.analyze(run, names or [], sweep, hypothesis, quiet=as_json), as_json)
 
 
 @app.command()

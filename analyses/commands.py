@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from analyses.options import import_task, model_config, parse_seeds, task_maker, train_config
-from analyses.overview import print_overview, sets_text, verdict_lines, write_overview
+from analyses.overview import print_overview, sets_text, verdict_lines, write_claims, write_overview
 from analyses.progress import progress_bar
 from analyses.results import SWEEPING, chosen_analyses, envelope, run_analysis
 from analyses.runs import N_INPUTS, Run, find_runs
@@ -89,31 +89,54 @@ def make_plan(given: dict[str, Any]) -> Plan:
     )
 
 
-def analyze(path: Path, names: Sequence[str], sweep: dict[str, Any] | None = None, *, quiet: bool = False) -> Said:
+def analyze(
+    path: Path,
+    names: Sequence[str],
+    sweep: dict[str, Any] | None = None,
+    hypothesis: Path | None = None,
+    *,
+    quiet: bool = False,
+) -> Said:
     """`boolens analyze`: every run at `path`, each analysis; a folder of seeds gets an overview.
 
-    `sweep` holds the options of `analyses.sweeps` by name, texts or None.
+    `sweep` holds the options of `analyses.sweeps` by name, texts or None; `hypothesis` is a file's name.
+
+    Raises:
+        BoolensError: options for an analysis that does not take them.
     """
+    from analyses.hypothesis import load_hypothesis
     from analyses.sweeps import sweep_options
     from analyses.target_recovery import TargetRecovery
+    from analyses.variable_creation import VariableCreation
 
+    claims = load_hypothesis(hypothesis) if hypothesis else None
     options = sweep_options(sweep or {})
-    names = names or (SWEEPING if options else ())
+    names = names or (("variable-creation",) if claims else SWEEPING if options else ())
+    for name in names:
+        if options and name not in SWEEPING:
+            raise BoolensError(f"{name} takes no --hook, --kind, --mode, --metric or --over; {', '.join(SWEEPING)} do")
+        if claims and name != "variable-creation":
+            raise BoolensError(f"{name} takes no --hypothesis; variable-creation does")
     runs = find_runs(path)
     work = [(run, analysis) for run in runs for analysis in chosen_analyses(run, names)]
     content: dict[str, dict[str, Any]] = {run.path.name: {} for run in runs}
     recoveries: list[TargetRecovery] = []
+    tested: list[VariableCreation] = []
     widest = max(N_INPUTS * run.task.n_rules * run.task.n_ctx**2 for run in runs)
     with progress_bar(len(work), "analysing") as bar, suited_threads(widest), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # unchanged or undefined cells are NaN and 0 in the results
         for run, analysis in work:
             bar.advance(0, f"{run.path.name}: {analysis.NAME}")
-            result = run_analysis(analysis, run, options)
+            result = run_analysis(analysis, run, options or claims)
             content[run.path.name][analysis.NAME] = envelope(analysis.NAME, run, result)
             if isinstance(result, TargetRecovery):
                 recoveries.append(result)
+            if isinstance(result, VariableCreation):
+                tested.append(result)
             bar.advance()
     lines = [line for run, r in zip(runs, recoveries, strict=False) for line in verdict_lines(run, r)]
+    if tested and (claims or len(runs) > 1):
+        lines += write_claims(path, tested)
     if len(runs) > 1 and len(recoveries) == len(runs):
         summary = write_overview(path, runs, recoveries)
         if not quiet:

@@ -10,6 +10,7 @@ from interp.statistics import clopper_pearson
 if TYPE_CHECKING:
     from analyses.runs import Run
     from analyses.target_recovery import TargetRecovery
+    from analyses.variable_creation import VariableCreation
 
 
 def verdict_lines(run: "Run", result: "TargetRecovery") -> list[str]:
@@ -36,6 +37,20 @@ def summarise(runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dic
             "median": sorted(r.accuracy.valid for r in results)[n // 2],
         },
     }
+
+
+def write_claims(folder: Path, results: "Sequence[VariableCreation]") -> list[str]:
+    """FOLDER/analyses/claims.json, a row a claim and method over all runs; returns them in words."""
+    from analyses.variable_creation import summarise as over_runs
+
+    rows = over_runs(results)
+    write_json(folder / "analyses" / "claims.json", plain({"claims": rows}))
+    return [
+        f"{row['verdict']}: {row['claim']} ({row['method']}): holds in {row['holds']} of {row['runs']} runs (95 % "
+        f"interval {row['interval'][0]:.2f} to {row['interval'][1]:.2f}), fails in {row['fails']}, mean AUROC "
+        f"{row['mean_auroc']:.3f} (at initialisation {row['mean_initial_auroc']:.3f})"
+        for row in rows
+    ]
 
 
 def write_overview(folder: Path, runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from interp.files import plain, write_csv, write_json
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from analyses.hypothesis import Hypothesis
     from analyses.sweeps import SweepOptions
 
 NAMES = (
@@ -23,6 +24,7 @@ NAMES = (
     "activation-patching",
     "attribution",
     "target-recovery",
+    "variable-creation",
 )
 """Every analysis, in the order in which they run; each is the module of the same name with underscores."""
 SWEEPING = ("ablation", "activation-patching", "attribution")
@@ -83,18 +85,10 @@ def chosen_analyses(run: Run, names: Iterable[str] = ()) -> list[Analysis]:
     return named or [a for a in map(load_analysis, NAMES) if a.applies(run)]
 
 
-def run_analysis(analysis: Any, run: Run, options: "SweepOptions | None" = None) -> Result:
-    """Compute, draw and save one analysis under RUN/analyses/NAME.
-
-    Raises:
-        BoolensError: options for an analysis that takes none.
-    """
+def run_analysis(analysis: Any, run: Run, options: "SweepOptions | Hypothesis | None" = None) -> Result:
+    """Compute, draw and save one analysis, with the options that it takes, under RUN/analyses/NAME."""
     from interp.plots import save_figure
 
-    if options is not None and analysis.NAME not in SWEEPING:
-        raise BoolensError(
-            f"{analysis.NAME} takes no --hook, --kind, --mode, --metric or --over; {', '.join(SWEEPING)} do"
-        )
     result = analysis.compute(run) if options is None else analysis.compute(run, options)
     folder = result_path(run, analysis.NAME).parent
     table = result.to_rows()

@@ -20,7 +20,14 @@ from analyses.runs import Run
 from interp.errors import BoolensError
 from interp.files import plain
 
-WITHOUT_ATTENTION = ("samples", "ablation", "activation-patching", "attribution", "target-recovery")
+WITHOUT_ATTENTION = (
+    "samples",
+    "ablation",
+    "activation-patching",
+    "attribution",
+    "target-recovery",
+    "variable-creation",
+)
 APPLY = {
     **dict.fromkeys(("sparse", "rule", "tutorial"), NAMES),
     **dict.fromkeys(("mlp", "linear"), WITHOUT_ATTENTION),
@@ -61,6 +68,7 @@ FIELDS = {
     }
     | {"error", "gap", "structure", "targets", "rule_positions"},
     "target-recovery": {"rules", "accuracy", "verdict"},
+    "variable-creation": {"alpha", "tested"},
 }
 """At least these; DESIGN.md's for target-recovery."""
 
@@ -198,6 +206,15 @@ def cells_of_recovery(result: Any) -> list[dict[str, Any]]:
     ]
 
 
+def cells_of_claims(result: Any) -> list[dict[str, Any]]:
+    return [
+        {"claim": one["claim"], "method": one["method"], "status": one["status"], "rule": r}
+        | {"top": " ".join(map(str, one["top"][r])), "auroc": one["auroc"][r], "p_holm": one["p_holm"]}
+        for one in result["tested"]
+        for r in range(len(one["sets"]))
+    ]
+
+
 CELLS = {
     "samples": cells_of_samples,
     "attention-patterns": cells_of_patterns,
@@ -206,6 +223,7 @@ CELLS = {
     "activation-patching": cells_of_patching,
     "attribution": cells_of_attribution,
     "target-recovery": cells_of_recovery,
+    "variable-creation": cells_of_claims,
 }
 
 
