@@ -19,6 +19,7 @@ NAMES = (
     "samples",
     "attention-patterns",
     "effective-attention",
+    "circuits",
     "ablation",
     "activation-patching",
     "attribution",

@@ -2,6 +2,7 @@
 
 from interp.plots.attention import plot_attention_patterns
 from interp.plots.attribution import plot_attribution
+from interp.plots.circuits import plot_circuits
 from interp.plots.compare import Measure, plot_comparison
 from interp.plots.effective import plot_effective_attention
 from interp.plots.effects import plot_ablation, plot_patching
@@ -18,6 +19,7 @@ __all__ = [
     "plot_ablation",
     "plot_attention_patterns",
     "plot_attribution",
+    "plot_circuits",
     "plot_comparison",
     "plot_effective_attention",
     "plot_gain_attention",
