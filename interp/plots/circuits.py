@@ -1,6 +1,7 @@
 """The QK and OV tables of each head as maps, the readout, and what the tables are made of."""
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -16,7 +17,7 @@ from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_
 from interp.plots.style import NEUTRAL, RULE, TARGET, mark_targets, styled
 
 LOOKS = ("QK", "OV")
-MAP, STRIP, SIDE, ROW = 3.0, 1.0, 2.3, 3.2  # inches: a map with its colour bar, the readout, the numbers; a row
+MAP, STRIP, SIDE, ROW = 3.1, 1.0, 2.7, 3.2  # inches: a map with its colour bar, the readout, the numbers; a row
 
 
 def plot_circuits(
@@ -106,13 +107,14 @@ def draw_table(
     """One map with its colour bar; columns are the keys with bit 0, then those with bit 1."""
     n_rows, n_columns = values.shape
     n_ctx = n_columns // 2
-    image = ax.imshow(values, cmap=RECOVERED, norm=Normalize(-limit, limit), aspect="auto", interpolation="none")
-    bar = ax.figure.colorbar(image, cax=ax.inset_axes((1.09, 0, 0.04, 1)), label=label)
-    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    image: Any = ax.imshow(values, cmap=RECOVERED, norm=Normalize(-limit, limit), aspect="auto", interpolation="none")
+    bar: Any = ax.figure.colorbar(image, cax=ax.inset_axes((1.09, 0, 0.04, 1)), label=label)
+    bar.outline.set_linewidth(0.6)
     blocks(ax, "x", 2, n_ctx, "key position (src)")
-    for which, size in (("x", n_columns), ("y", n_rows)):
-        offsets = range(0, size, n_ctx)
-        mark_targets(ax, *([i + offset for offset in offsets for i in of] for of in marks), which)
+    axes: tuple[tuple[Literal["x", "y"], int], ...] = (("x", n_columns), ("y", n_rows))
+    for which, size in axes:
+        at_targets, at_rule = ([i + offset for offset in range(0, size, n_ctx) for i in of] for of in marks)
+        mark_targets(ax, at_targets, at_rule, which)
 
 
 def blocks(ax: Axes, which: str, n_blocks: int, n_ctx: int, label: str) -> None:
@@ -134,8 +136,8 @@ def draw_readout(ax: Axes, weights: NDArray[np.float64], marks: tuple[list[int],
     for d in range(d_value):
         colour, marker = kind_look(d)
         ax.plot(weights[:, d], range(n_ctx), marker, color=colour, markersize=2.5, markeredgewidth=0)
-    for colour_marks, colour in zip(marks, (TARGET, RULE), strict=True):
-        for row in colour_marks:
+    for rows, colour in zip(marks, (TARGET, RULE), strict=True):
+        for row in rows:
             ax.axhspan(row - 0.5, row + 0.5, color=colour, alpha=0.15, linewidth=0, zorder=-1)
     ax.tick_params(labelleft=False, left=False)
     ax.xaxis.set_major_locator(MaxNLocator(3))
@@ -148,10 +150,10 @@ def draw_shares(ax: Axes, names: Sequence[str], qk: NDArray[np.float64], ov: NDA
     entries += [("OV", name, share) for name, share in zip(names, ov, strict=True) if name.startswith("position")]
     colours = [kind_look(LOOKS.index(circuit))[0] for circuit, _, _ in entries]
     ax.barh(range(len(entries)), [share for _, _, share in entries], color=colours, height=0.7)
-    ax.set_yticks(range(len(entries)), [f"{circuit} {name}" for circuit, name, _ in entries])
+    ax.set_yticks(range(len(entries)), [name for _, name, _ in entries])
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
-    ax.set(xlim=(0, 1), xlabel="share of variance")
+    ax.set(xlim=(0, 1), xlabel="share of variance", xticks=[0, 0.5, 1])
     for row, (_, _, share) in enumerate(entries):
         if np.isfinite(share):
             inside = share > 0.8
