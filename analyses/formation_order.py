@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from interp.files import plain, write_csv, write_json
 from interp.formation import Order, order_of_events
@@ -29,9 +30,8 @@ def write_order(folder: Path, content: Mapping[str, Mapping[str, Any]]) -> list[
     results = list(found.values())
     names = [name for name in results[0]["measures"] if all(name in result["measures"] for result in results)]
     at = np.array([[result["measures"][name]["locks_on"] for name in names] for result in results], dtype=float)
-    undefined = np.isnan(at).all(axis=0)
-    middle = np.array([np.inf if none else np.nanmedian(of) for none, of in zip(undefined, at.T, strict=True)])
-    earliest_first = np.argsort(middle, kind="stable")
+    middle = np.array([median(of_event) for of_event in at.T])
+    earliest_first = np.argsort(middle, kind="stable")  # NaN comes last
     names, at, middle = [names[i] for i in earliest_first], at[:, earliest_first], middle[earliest_first]
     order = order_of_events(at)
     out = folder / "analyses"
@@ -51,6 +51,12 @@ def write_order(folder: Path, content: Mapping[str, Mapping[str, Any]]) -> list[
     return [
         f"formation over {len(found)} seeds, median step of lock-on: {', '.join(said)}; see {out}/formation-order.*"
     ]
+
+
+def median(steps: Float[np.ndarray, " seed"]) -> float:
+    """Over the seeds in which the event happened; NaN where there are none."""
+    happened = steps[np.isfinite(steps)]
+    return float(np.median(happened)) if len(happened) else np.nan
 
 
 def summary(runs: list[str], names: list[str], at: np.ndarray, middle: np.ndarray, order: Order) -> dict[str, Any]:

@@ -31,7 +31,8 @@ class Circuit:
     """One circuit of every head; OV's query has no vocab, as its readout depends on the position alone.
 
     Attributes:
-        parts: in the order of PARTS; they add up to the centred table. QK: score units; OV: logit.
+        parts: in the order of PARTS; they add up to the centred table. QK: score units; OV: logit. Exactly 0 for a head
+            whose rows are constant but for rounding.
         row_mean: what centring took from each row.
     """
 
@@ -68,7 +69,9 @@ def ov_circuit(tables: Tables) -> Circuit:
 
 def _split(table: Float[Tensor, "head dest query_vocab src key_vocab"]) -> Circuit:
     row_mean = table.mean(dim=(-2, -1), keepdim=True)
+    rounding = 2 * table.shape[3] * torch.finfo(table.dtype).eps * table.abs().amax(dim=(1, 2, 3, 4), keepdim=True)
     table = table - row_mean
+    table = torch.where(table.abs().amax(dim=(1, 2, 3, 4), keepdim=True) > rounding, table, 0)
     of_position = table.mean(dim=-1, keepdim=True)  # the key's
     both = of_position.mean(dim=2, keepdim=True)
     position_token = table.mean(dim=2, keepdim=True) - both

@@ -39,6 +39,10 @@ BAND = 0.1
 """Half the width of the band about the final value, as a share of the measure's range over the run."""
 
 
+TIE = 1e-4
+"""Patching scores closer than this share of the largest are tied."""
+
+
 def label_measures(logit: Float[Tensor, " batch"], y: Bool[Tensor, " batch"]) -> dict[str, float]:
     """valid-accuracy, valid-loss and logit-auroc (NaN where all labels are the same)."""
     return {
@@ -103,11 +107,12 @@ def flip_scores_of(logit: Float[Tensor, " flips_and_batch"], n_ctx: int) -> Floa
 def precision(scores: Float[np.ndarray, " pos"], targets: Sequence[int], candidates: Sequence[int]) -> float:
     """Share of the s candidates with the largest scores that are targets; scores are not below 0.
 
-    Ties count against the targets, after rounding to 1e-6 of the largest score (scores come in single precision).
+    Ties count against the targets: a target must be above by more than TIE of the largest score. (At a small
+    initialisation a flip changes the logit alike at every position, to rounding.)
     """
     values = np.asarray(scores, dtype=np.float64)[list(candidates)]
     hit = np.isin(candidates, targets)
-    order = np.lexsort((hit, -np.round(values / (1e-6 * values.max(initial=0) or 1.0))))
+    order = np.lexsort((hit, -np.where(hit, values, values + TIE * values.max(initial=0))))
     return float(hit[order[: len(targets)]].mean())
 
 

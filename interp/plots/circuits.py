@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.effects import RECOVERED
 from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
-from interp.plots.style import NEUTRAL, RULE, TARGET, mark_targets, styled
+from interp.plots.style import MARKERS, NEUTRAL, RULE, TARGET, mark_targets, styled
 
 LOOKS = ("QK", "OV")
 MAP, STRIP, SIDE, ROW = 3.1, 1.0, 2.7, 3.2  # inches: a map with its colour bar, the readout, the numbers; a row
@@ -134,14 +134,15 @@ def draw_readout(ax: Axes, weights: NDArray[np.float64], marks: tuple[list[int],
     n_ctx, d_value = weights.shape
     ax.axvline(0, color="0.5", linewidth=0.6, zorder=1)
     for d in range(d_value):
-        colour, marker = kind_look(d)
-        ax.plot(weights[:, d], range(n_ctx), marker, color=colour, markersize=2.5, markeredgewidth=0)
+        marker = MARKERS[d % len(MARKERS)]
+        ax.plot(weights[:, d], range(n_ctx), marker, color="0.3", markersize=2.5, markeredgewidth=0)
     for rows, colour in zip(marks, (TARGET, RULE), strict=True):
         for row in rows:
             ax.axhspan(row - 0.5, row + 0.5, color=colour, alpha=0.15, linewidth=0, zorder=-1)
     ax.tick_params(labelleft=False, left=False)
     ax.xaxis.set_major_locator(MaxNLocator(3))
-    ax.set(title="readout" if d_value == 1 else f"readout, {d_value} values", xlabel="logit per\nunit of value")
+    ax.margins(x=0.12)
+    ax.set(title="readout", xlabel="logit per\nunit of value")
 
 
 def draw_shares(ax: Axes, names: Sequence[str], qk: NDArray[np.float64], ov: NDArray[np.float64]) -> None:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import NullLocator, SymmetricalLogLocator
+from matplotlib.ticker import NullLocator
 
 from interp.errors import BoolensError
 from interp.plots.checks import AxisLengths
@@ -49,7 +49,8 @@ def plot_formation(
     with styled():
         fig = Figure(figsize=(8.4, 1.75 * down + 0.5), layout="constrained")
         panels = fig.subplots(down, ACROSS, squeeze=False).flat
-        for ax, name, curve, level, step in zip(panels, names, curves, dotted, locked, strict=False):
+        for number, (name, curve, level, step) in enumerate(zip(names, curves, dotted, locked, strict=True)):
+            ax = panels[number]
             half = band * float(np.ptp(curve)) if np.isfinite(curve).all() else 0.0
             ax.axhspan(curve[-1] - half, curve[-1] + half, color=NEUTRAL, alpha=0.25, linewidth=0)
             if np.isfinite(level):
@@ -57,7 +58,7 @@ def plot_formation(
             ax.plot(steps, curve, color=NEGATIVE, linewidth=1, marker="o", markersize=1.8, markeredgewidth=0)
             if np.isfinite(step):
                 ax.axvline(step, color=TRUE, linewidth=1)
-            step_axis(ax, steps)
+            step_axis(ax, steps, named=number + ACROSS > len(names))
             when = f"locks on at step {step:.0f}" if np.isfinite(step) else "does not lock on"
             ax.set_title(f"{name}\n{when}", pad=4)
         ax = panels[len(names)]
@@ -77,7 +78,9 @@ def plot_formation(
             [
                 Line2D([], [], color=TRUE, linewidth=1, label="locks on"),
                 Patch(color=NEUTRAL, alpha=0.25, label=f"final value ± {band:.0%} of the range"),
-                Line2D([], [], color="0.4", linewidth=0.8, linestyle=":", label="without learning"),
+                Line2D(
+                    [], [], color="0.4", linewidth=0.8, linestyle=":", label="chance: majority class, uniform attention"
+                ),
             ],
         )
         return fig
@@ -89,14 +92,18 @@ def require_ascending(steps: Sequence[int]) -> None:
         raise BoolensError(f"steps is {list(steps)[:6]}, but they start at 0 and ascend, two or more; sort them")
 
 
-def step_axis(ax: Axes, steps: Sequence[int]) -> None:
+def step_axis(ax: Axes, steps: Sequence[int], *, named: bool = True) -> None:
     """A log axis from the first step after 0 on, with 0 half a decade to its left."""
     first = float(steps[1])
     ax.set_xscale("symlog", linthresh=first, linscale=0.5)
     ax.set_xlim(-0.08 * first, steps[-1] * 1.1)
-    ax.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=first))
+    ticks = [0, steps[1], *(10**power for power in range(1, 12) if 2 * first <= 10**power <= steps[-1])]
+    if steps[-1] >= 3 * ticks[-1]:
+        ticks.append(steps[-1])
+    ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel("training step")
+    if named:
+        ax.set_xlabel("training step")
 
 
 def plot_order(
