@@ -8,7 +8,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
 from interp.plots.checks import AxisLengths, positions_within
@@ -174,6 +174,10 @@ def draw_spectra(ax: Axes, qk: Sequence[float], ov: Sequence[float]) -> None:
                 markeredgecolor="0.2", markeredgewidth=0.3,
             )  # fmt: skip
     ax.set_yscale("log")
+    sizes = [*qk, *ov] or [1.0]
+    low, high = np.floor(np.log10(min(sizes))), np.ceil(np.log10(max(sizes)))
+    ax.set_ylim(10.0**low / 1.5, 10.0 ** max(high, low + 1) * 1.5)  # whole decades, so that two ticks have a number
+    ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_xlim(0.5, max(len(qk), len(ov), 2) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(axis="y", color=NEUTRAL, alpha=0.3, linewidth=0.5)

@@ -132,7 +132,7 @@ def plot_order(
     shares = np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
     np.fill_diagonal(shares, np.nan)
     with styled():
-        height = 0.42 * n_events + 1.3
+        height = 0.36 * n_events + 1.8
         fig = Figure(figsize=(9.0, height), layout="constrained")
         left, right = fig.subplots(1, 2, width_ratios=[1, 1.1])
         spread = 0.28 * (np.arange(len(points)) * 0.6180339887498949 % 1 * 2 - 1)
@@ -155,7 +155,7 @@ def plot_order(
                     fontsize=6, color="white" if dark else "black",
                 )  # fmt: skip
         right.set_yticks(range(n_events), [""] * n_events)
-        right.set_xticks(range(n_events), names, rotation=35, ha="right", rotation_mode="anchor")
+        right.set_xticks(range(n_events), names, rotation=90)
         right.tick_params(length=0)
         right.set_title("seeds in which the row's event is earlier than the column's", pad=4)
         return fig

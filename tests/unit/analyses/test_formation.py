@@ -136,12 +136,14 @@ def test_a_damaged_snapshot_is_named(runs: Path, tmp_path: Path) -> None:
         formation.compute(Run(tmp_path / "rule"))
 
 
-class TestOrder:
-    @pytest.fixture(scope="class")
-    def ordered(self, runs: Path) -> tuple[Path, Any, list[str]]:
-        content, lines = commands.analyze(runs / "seeds", ["formation"])
-        return runs / "seeds" / "analyses", content, lines
+@pytest.fixture(scope="module")
+def ordered(runs: Path) -> tuple[Path, Any, list[str]]:
+    """Where the order over seeds lies, and what `analyze` gave back and said."""
+    content, lines = commands.analyze(runs / "seeds", ["formation"])
+    return runs / "seeds" / "analyses", content, lines
 
+
+class TestOrder:
     def test_files_and_line(self, ordered: tuple[Path, Any, list[str]]) -> None:
         folder, _, lines = ordered
         files = [f"formation-order.{kind}" for kind in ("csv", "json", "png", "svg")]
