@@ -50,6 +50,7 @@ def test_every_measure_again_from_the_snapshots(name: str, runs: Path) -> None:
     task, attention = run.task, name != "mlp"
     result = formation.compute(run)
     assert result.steps[0] == 0
+    assert run.config.training is not None
     assert result.steps[-1] == run.config.training.steps
     assert set(MEASURES) - set(result.measures) == (set() if attention else set(MEASURES[3:6]))
     start = [p.detach().double() for p in load_model(run.path, 0).parameters()]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,16 +18,16 @@ N_CTX, N_HEADS, D_HEAD, D_MODEL, D_VALUE = 5, 3, 7, 11, 2
 
 
 @pytest.fixture
-def model(random_attention: Callable[..., HookedAttention]) -> HookedAttention:
+def model(random_attention: Callable[..., HookedAttention]) -> Any:
     sizes = {"n_heads": N_HEADS, "d_head": D_HEAD, "d_model": D_MODEL, "d_value": D_VALUE, "bias": True}
-    model = random_attention(N_CTX, seed=2, **sizes)
+    model: Any = random_attention(N_CTX, seed=2, **sizes)
     with torch.no_grad():
         for weight in (model.attn.W_Q, model.attn.W_K):
             weight.mul_(0.3)  # so that softmaxes are not saturated
     return model.requires_grad_(False)
 
 
-def test_table_and_row_means_are_the_scores_on_every_input(model: HookedAttention, all_inputs: Callable) -> None:
+def test_table_and_row_means_are_the_scores_on_every_input(model: Any, all_inputs: Callable) -> None:
     x = all_inputs(N_CTX)
     scores = run(model, x, record=[SCORES])[1][SCORES]
     circuit = qk_circuit(attention_tables(model))
@@ -37,7 +38,7 @@ def test_table_and_row_means_are_the_scores_on_every_input(model: HookedAttentio
             torch.testing.assert_close(of_cell, scores[:, :, dest, src], rtol=0, atol=1e-12)
 
 
-def test_pattern_times_ov_is_the_logit_less_a_constant(model: HookedAttention, all_inputs: Callable) -> None:
+def test_pattern_times_ov_is_the_logit_less_a_constant(model: Any, all_inputs: Callable) -> None:
     x = all_inputs(N_CTX)
     logit, cache = run(model, x, record=[PATTERN])
     circuit = ov_circuit(attention_tables(model))
@@ -48,7 +49,7 @@ def test_pattern_times_ov_is_the_logit_less_a_constant(model: HookedAttention, a
     torch.testing.assert_close(written + circuit.row_mean.sum() + model.b_readout, logit, rtol=0, atol=1e-12)
 
 
-def test_the_parts_are_products_of_the_weights(model: HookedAttention) -> None:
+def test_the_parts_are_products_of_the_weights(model: Any) -> None:
     attn, sign = model.attn, torch.tensor([-1.0, 1.0], dtype=torch.float64)
     position, token = model.W_pos + model.W_E.mean(dim=0), (model.W_E[1] - model.W_E[0]) / 2
     found = qk_circuit(attention_tables(model)).parts
@@ -68,7 +69,7 @@ def test_the_parts_are_products_of_the_weights(model: HookedAttention) -> None:
             assert part.abs().max() > 0.05, name
 
 
-def test_ov_has_no_token_on_the_query_s_side(model: HookedAttention) -> None:
+def test_ov_has_no_token_on_the_query_s_side(model: Any) -> None:
     circuit = ov_circuit(attention_tables(model))
     assert circuit.parts.shape == (4, N_HEADS, N_CTX, 1, N_CTX, 2)
     assert circuit.row_mean.shape == (N_HEADS, N_CTX, 1)
@@ -80,7 +81,7 @@ def test_ov_has_no_token_on_the_query_s_side(model: HookedAttention) -> None:
         torch.testing.assert_close(circuit.parts[1, :, :, 0, :, v], expected, rtol=0, atol=1e-12)
 
 
-def test_nothing_depends_on_the_key_s_bias_nor_on_how_embeddings_share_a_constant(model: HookedAttention) -> None:
+def test_nothing_depends_on_the_key_s_bias_nor_on_how_embeddings_share_a_constant(model: Any) -> None:
     before = [circuit(attention_tables(model)).parts for circuit in (qk_circuit, ov_circuit)]
     model.attn.b_K.add_(3)
     model.W_E.add_(2)
@@ -90,7 +91,7 @@ def test_nothing_depends_on_the_key_s_bias_nor_on_how_embeddings_share_a_constan
 
 
 @pytest.mark.parametrize("circuit", [qk_circuit, ov_circuit])
-def test_shares_are_of_the_variance_and_add_up(circuit: Callable, model: HookedAttention) -> None:
+def test_shares_are_of_the_variance_and_add_up(circuit: Callable, model: Any) -> None:
     found = circuit(attention_tables(model))
     assert found.shares.shape == (N_HEADS, 4)
     np.testing.assert_allclose(found.shares.sum(dim=1), 1, rtol=1e-12)
@@ -100,7 +101,7 @@ def test_shares_are_of_the_variance_and_add_up(circuit: Callable, model: HookedA
             assert float(found.shares[h, part]) == pytest.approx(share)
 
 
-def test_rows_that_are_constant_leave_shares_and_rank_undefined(model: HookedAttention) -> None:
+def test_rows_that_are_constant_leave_shares_and_rank_undefined(model: Any) -> None:
     model.attn.W_K.zero_()
     circuit = qk_circuit(attention_tables(model))
     assert circuit.row_mean.abs().max() > 0.1

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ class TestLabels:
 
 
 class TestAttention:
-    def test_each_measure_input_by_input(self, model: HookedAttention, all_inputs: Callable) -> None:
+    def test_each_measure_input_by_input(self, model: Any, all_inputs: Callable) -> None:
         x = all_inputs(5)[:7]
         is_target = torch.zeros(7, 5, dtype=torch.bool)
         is_target[:3, [1, 4]] = True
@@ -77,7 +78,7 @@ class TestAttention:
         assert found["attention-on-targets"] == pytest.approx(np.mean(mass))
         assert found["effective-on-targets"] == pytest.approx(np.mean(share))
 
-    def test_uniform_attention(self, model: HookedAttention, all_inputs: Callable) -> None:
+    def test_uniform_attention(self, model: Any, all_inputs: Callable) -> None:
         model.attn.W_K.zero_()
         is_target = torch.tensor([0, 1, 0, 1, 0]).bool().expand(32, -1)
         found = attention_measures(attention_tables(model), all_inputs(5), is_target)
@@ -98,7 +99,7 @@ class TestPatching:
         expected = [[0, 1, 1], [1, 0, 1], [1, 1, 1], [0, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [1, 0, 0]]
         assert with_flips(x).tolist() == expected
 
-    def test_scores_are_those_of_patching_the_embedding(self, model: HookedAttention, all_inputs: Callable) -> None:
+    def test_scores_are_those_of_patching_the_embedding(self, model: Any, all_inputs: Callable) -> None:
         x = all_inputs(5)[5:11]
         found = flip_scores_of(model(with_flips(x)), 5)
         torch.testing.assert_close(found, flip_scores(model, x), rtol=1e-10, atol=1e-12)
