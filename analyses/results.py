@@ -20,11 +20,13 @@ NAMES = (
     "samples",
     "attention-patterns",
     "effective-attention",
+    "circuits",
     "ablation",
     "activation-patching",
     "attribution",
     "target-recovery",
     "variable-creation",
+    "formation",
 )
 """Every analysis, in the order in which they run; each is the module of the same name with underscores."""
 SWEEPING = ("ablation", "activation-patching", "attribution")
@@ -79,9 +81,8 @@ def chosen_analyses(run: Run, names: Iterable[str] = ()) -> list[Analysis]:
     named = [load_analysis(name) for name in dict.fromkeys(names)]
     for analysis in named:
         if not analysis.applies(run):
-            raise BoolensError(
-                f"{analysis.NAME} does not apply to {run.path}: a {run.architecture} model has no attention to look at"
-            )
+            why = getattr(analysis, "MISSING", f"a {run.architecture} model has no attention to look at")
+            raise BoolensError(f"{analysis.NAME} does not apply to {run.path}: {why}")
     return named or [a for a in map(load_analysis, NAMES) if a.applies(run)]
 
 

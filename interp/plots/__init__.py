@@ -2,10 +2,12 @@
 
 from interp.plots.attention import plot_attention_patterns
 from interp.plots.attribution import plot_attribution
+from interp.plots.circuits import plot_circuits
 from interp.plots.claims import plot_claims
 from interp.plots.compare import Measure, plot_comparison
 from interp.plots.effective import plot_effective_attention
 from interp.plots.effects import plot_ablation, plot_patching
+from interp.plots.formation import plot_formation, plot_order
 from interp.plots.gain import plot_gain_attention
 from interp.plots.maps import plot_maps
 from interp.plots.recovery import plot_target_recovery
@@ -19,11 +21,14 @@ __all__ = [
     "plot_ablation",
     "plot_attention_patterns",
     "plot_attribution",
+    "plot_circuits",
     "plot_claims",
     "plot_comparison",
     "plot_effective_attention",
+    "plot_formation",
     "plot_gain_attention",
     "plot_maps",
+    "plot_order",
     "plot_patching",
     "plot_samples",
     "plot_target_recovery",

@@ -105,7 +105,9 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
         match name:
             case "sparse":
                 sizes = {"n_ctx": 9, "n_targets": 4, "n_heads": 2, "d_value": 2, "d_head": 3, "bias": True}
-                commands.train({**small, **sizes, "init_std": 0.1, "steps": 250, "out": out, "seed": 1})
+                commands.train(
+                    {**small, **sizes, "init_std": 0.1, "steps": 250, "snapshot_every": 50, "out": out, "seed": 1}
+                )
             case "mlp":
                 commands.train({**small, "n_ctx": 9, "model": "mlp", "d_mlp": 32, "steps": 400, "out": out})
             case "linear":

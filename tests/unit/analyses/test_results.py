@@ -28,8 +28,10 @@ WITHOUT_ATTENTION = (
     "target-recovery",
     "variable-creation",
 )
+IMPORTED = tuple(name for name in NAMES if name != "formation")  # without snapshots
 APPLY = {
-    **dict.fromkeys(("sparse", "rule", "tutorial"), NAMES),
+    "sparse": NAMES,
+    **dict.fromkeys(("rule", "tutorial"), IMPORTED),
     **dict.fromkeys(("mlp", "linear"), WITHOUT_ATTENTION),
 }
 CASES = [(run, analysis) for run, analyses in APPLY.items() for analysis in analyses]
@@ -69,6 +71,8 @@ FIELDS = {
     | {"error", "gap", "structure", "targets", "rule_positions"},
     "target-recovery": {"rules", "accuracy", "verdict"},
     "variable-creation": {"alpha", "tested"},
+    "circuits": {"qk", "ov", "readout", "value", "bias", "targets", "rule_positions"},
+    "formation": {"steps", "band", "measures"},
 }
 """At least these; DESIGN.md's for target-recovery."""
 
@@ -215,6 +219,27 @@ def cells_of_claims(result: Any) -> list[dict[str, Any]]:
     ]
 
 
+def cells_of_circuits(result: Any) -> list[dict[str, Any]]:
+    def role(pos: int) -> str:
+        if pos in result["rule_positions"]:
+            return "rule"
+        return "target" if any(pos in entry for entry in result["targets"]) else "other"
+
+    return [
+        {"circuit": name, "head": h, "dest": dest, "dest_vocab": u if name == "QK" else None, "dest_role": role(dest)}
+        | {"src": src, "src_vocab": v, "src_role": role(src), "value": value}
+        for name in ("QK", "OV")
+        for (h, dest, u, src, v), value in np.ndenumerate(np.array(result[name.lower()]["table"]))
+    ]
+
+
+def cells_of_formation(result: Any) -> list[dict[str, Any]]:
+    return [
+        {"step": step, **{name: measure["values"][i] for name, measure in result["measures"].items()}}
+        for i, step in enumerate(result["steps"])
+    ]
+
+
 CELLS = {
     "samples": cells_of_samples,
     "attention-patterns": cells_of_patterns,
@@ -224,6 +249,8 @@ CELLS = {
     "attribution": cells_of_attribution,
     "target-recovery": cells_of_recovery,
     "variable-creation": cells_of_claims,
+    "circuits": cells_of_circuits,
+    "formation": cells_of_formation,
 }
 
 
@@ -255,7 +282,7 @@ class TestWhichAnalyses:
             load_analysis(name)
 
     def test_all_that_apply_in_order(self, analysed: Callable[[str], Run]) -> None:
-        for name, expected in (("rule", NAMES), ("mlp", WITHOUT_ATTENTION), ("linear", WITHOUT_ATTENTION)):
+        for name, expected in (("rule", IMPORTED), ("mlp", WITHOUT_ATTENTION), ("linear", WITHOUT_ATTENTION)):
             assert [a.NAME for a in chosen_analyses(analysed(name))] == list(expected)
 
     def test_named_ones_in_the_order_of_naming_and_once(self, analysed: Callable[[str], Run]) -> None:

@@ -13,8 +13,11 @@ from matplotlib.text import Text
 from interp.plots import (
     plot_ablation,
     plot_attention_patterns,
+    plot_circuits,
     plot_effective_attention,
+    plot_formation,
     plot_gain_attention,
+    plot_order,
     plot_patching,
     plot_samples,
     plot_target_recovery,
@@ -77,6 +80,24 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
                 draw.normal(size=(2, n_heads, 4, n_ctx)), directions=["denoise", "noise"], hooks=heads, groups=groups,
                 targets=targets, rule_positions=rule_positions,
             )  # fmt: skip
+        case "circuits":
+            shares = draw.dirichlet(np.ones(4), n_heads)
+            return plot_circuits(
+                draw.normal(size=(n_heads, n_ctx, 2, n_ctx, 2)), draw.normal(size=(n_heads, n_ctx, n_ctx, 2)),
+                draw.normal(size=(n_ctx, n_heads, 2)), shares, shares, qk_singular_values=[[30.0, 2.5]] * n_heads,
+                parts=["position-position", "position-token", "token-position", "token-token"],
+                ov_singular_values=[[4.0]] * n_heads, targets=targets, rule_positions=rule_positions,
+            )  # fmt: skip
+        case "formation":
+            steps, measures = [0, *range(20, 20 * n_ctx + 1, 20)], [f"measure-{i}" for i in range(n_heads + 4)]
+            curves = draw.random((len(measures), len(steps))).cumsum(axis=1)
+            at = np.array([np.nan, *draw.choice(steps, len(measures) - 1)])
+            return plot_formation(steps, curves, curves[:, 0], at, measures=measures, band=0.1)
+        case "order":
+            steps, events = [0, *range(20, 20 * n_ctx + 1, 20)], [f"attention-on-targets-{i}" for i in range(8)]
+            at = draw.choice(steps, (n_samples, len(events))).astype(float)
+            counts = draw.integers(0, n_samples, (8, 8))
+            return plot_order(at, counts, np.full((8, 8), n_samples), steps=steps, events=events)
         case "recovery":
             match, p_value = np.zeros((n_rules, n_heads), bool), np.full((n_rules, n_heads), 2.5e-5)
             return plot_target_recovery(

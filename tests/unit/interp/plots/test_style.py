@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 from interp.plots import save_figure
 from interp.plots.style import FALSE, RULE, TARGET, TRUE, mark_targets, position_axis, styled, tick_step
 
-KINDS = ("samples", "attention", "effective", "ablation", "patching", "recovery", "gain")
+KINDS = ("samples", "attention", "effective", "ablation", "patching", "recovery", "gain", "circuits")
 
 
 def test_importing_and_plotting_change_nothing_and_load_no_heavy_module() -> None:
@@ -161,7 +161,7 @@ def test_save_refuses_a_stem_that_leaves_the_folder(example: Callable[..., Figur
         save_figure(example("gain", 2), tmp_path, stem="../up")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "formation", "order"])
 @pytest.mark.parametrize(("n_ctx", "n_rules"), [(1, 1), (5, 2), (200, 2)])
 def test_no_texts_overlap_or_are_cut(
     kind: str, n_ctx: int, n_rules: int, example: Callable[..., Figure], seen_texts: Callable

@@ -1,0 +1,143 @@
+"""What do the weights say a query looks for, and what does a key write to the logit? Exact, without data.
+
+The QK and OV table of every head, centred by row and split into parts (`interp.circuits` says how), and the readout.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from analyses.results import Rows
+from analyses.runs import Run
+from interp.circuits import PARTS, Circuit, effective_rank, numerical_rank, ov_circuit, qk_circuit
+from interp.plots import plot_circuits
+from interp.tables import attention_tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from interp.models import HookedAttention
+
+NAME = "circuits"
+
+
+@dataclass(frozen=True)
+class Decomposed:
+    """A circuit's numbers in float64; OV has a query_vocab axis of length 1.
+
+    Attributes:
+        parts: see `interp.circuits.Circuit`, as row_mean and shares.
+        singular_values: of each head, those above rounding.
+        effective_rank: of each head; NaN where the table is constant in each row.
+    """
+
+    parts: Float[np.ndarray, "part head dest query_vocab src key_vocab"]
+    row_mean: Float[np.ndarray, "head dest query_vocab"]
+    shares: Float[np.ndarray, "head part"]
+    singular_values: tuple[tuple[float, ...], ...]
+    effective_rank: Float[np.ndarray, " head"]
+
+    @property
+    def table(self) -> Float[np.ndarray, "head dest query_vocab src key_vocab"]:
+        return self.parts.sum(axis=0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "row_mean": self.row_mean,
+            "shares": [dict(zip(PARTS, of_head, strict=True)) for of_head in self.shares.tolist()],
+            "singular_values": self.singular_values,
+            "rank": [len(values) for values in self.singular_values],
+            "effective_rank": self.effective_rank,
+        }
+
+
+@dataclass(frozen=True)
+class Circuits:
+    """Attributes: qk: in score units; ov: in logit; readout, value, bias: the tables' own, which OV is a product of."""
+
+    qk: Decomposed
+    ov: Decomposed
+    readout: Float[np.ndarray, "dest head d_value"]
+    value: Float[np.ndarray, "head src vocab d_value"]
+    bias: float
+    targets: tuple[tuple[int, ...], ...]
+    rule_positions: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("readout", "value", "bias", "targets", "rule_positions")
+        return {"qk": self.qk.to_json(), "ov": self.ov.to_json(), **{name: getattr(self, name) for name in names}}
+
+    def to_rows(self) -> Rows:
+        columns = ["circuit", "head", "dest", "dest_vocab", "dest_role", "src", "src_vocab", "src_role", "value"]
+        return Rows([*columns, *(part.replace("-", "_") for part in PARTS)], list(self._rows()))
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        roles = [self.role(pos) for pos in range(len(self.readout))]
+        for name, circuit in (("QK", self.qk), ("OV", self.ov)):
+            for (h, dest, u, src, v), value in np.ndenumerate(circuit.table):
+                dest_vocab = u if name == "QK" else None
+                where = (name, h, dest, dest_vocab, roles[dest], src, v, roles[src])
+                yield (*where, value, *circuit.parts[:, h, dest, u, src, v])
+
+    def role(self, pos: int) -> str:
+        """'target' of any rule, 'rule' or 'other'."""
+        if pos in self.rule_positions:
+            return "rule"
+        return "target" if any(pos in entry for entry in self.targets) else "other"
+
+
+def applies(run: Run) -> bool:
+    return run.has_attention
+
+
+def compute(run: Run) -> Circuits:
+    with torch.no_grad():
+        tables = attention_tables(cast("HookedAttention", run.model), torch.float64)
+        value = tables.value.unflatten(1, (-1, 2))
+        return Circuits(
+            qk=_decomposed(qk_circuit(tables)),
+            ov=_decomposed(ov_circuit(tables)),
+            readout=tables.readout.numpy(),
+            value=value.numpy(),
+            bias=float(tables.bias),
+            targets=run.task.targets,
+            rule_positions=run.task.rule_positions,
+        )
+
+
+def _decomposed(circuit: Circuit) -> Decomposed:
+    values = circuit.singular_values
+    ranks = numerical_rank(values, 2 * circuit.table.shape[3])
+    return Decomposed(
+        parts=circuit.parts.numpy(),
+        row_mean=circuit.row_mean.numpy(),
+        shares=circuit.shares.numpy(),
+        singular_values=tuple(tuple(row[:rank]) for row, rank in zip(values.tolist(), ranks, strict=True)),
+        effective_rank=effective_rank(values).numpy(),
+    )
+
+
+def plot(result: Circuits) -> "Figure":
+    return plot_circuits(
+        result.qk.table,
+        result.ov.table[:, :, 0],
+        result.readout,
+        result.qk.shares,
+        result.ov.shares,
+        parts=PARTS,
+        qk_singular_values=result.qk.singular_values,
+        ov_singular_values=result.ov.singular_values,
+        targets=result.targets,
+        rule_positions=result.rule_positions,
+    )
+
+
+if __name__ == "__main__":
+    from analyses.cli import analyze_as_module
+
+    analyze_as_module(NAME)
