@@ -5,7 +5,7 @@ A unit direction u in the space of a site's whole activation a (all axes but bat
 a_base + u · (uᵀ a_source − uᵀ a_base) makes the model answer as if the variable had its value from the source.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,6 +41,11 @@ class Pairing:
     def shape(self) -> torch.Size:
         """Of the activation, batch left out."""
         return self.base.shape[1:]
+
+    def rows(self, chosen: Int[Tensor, " row"]) -> "Pairing":
+        """Some of the pairs."""
+        parts = {name: getattr(self, name)[chosen] for name in ("x", "base", "change", "clean")}
+        return replace(self, **parts, gradient=None if self.gradient is None else self.gradient[chosen])
 
 
 def pair_activations(
@@ -101,9 +106,10 @@ def learn_direction(
     generator: torch.Generator,
     *,
     threshold: float = 0.0,
-    n_starts: int = 4,
+    n_starts: int = 2,
     steps: int = 150,
     lr: float = 0.05,
+    batch: int = 64,
 ) -> Float[Tensor, "*axes"]:
     """The unit direction that realises the variable best on the pairs, by Adam on the binary cross-entropy.
 
@@ -114,19 +120,21 @@ def learn_direction(
     Args:
         pairing: of `pair_activations`.
         expected: the labels that the causal model gives for the pairs.
-        generator: draws the random starts.
+        generator: draws the random starts and the order of the pairs.
         threshold: the logit above which the label is True.
         n_starts: number of starts, at least 1.
         steps: of Adam, at least 1, from each start.
         lr: Adam's, relative to a direction of length 1.
+        batch: pairs a step, at most; the loss that the starts are compared by is over all pairs.
 
     Raises:
         BoolensError: not one label a pair, fewer than one start or step, a site that never differs in the pairs.
     """
-    if expected.shape != pairing.clean.shape or n_starts < 1 or steps < 1:
+    n = len(pairing.clean)
+    if expected.shape != (n,) or min(n_starts, steps, batch) < 1:
         raise BoolensError(
-            f"{len(expected)} labels for {len(pairing.clean)} pairs, {n_starts} starts, {steps} steps; give one label "
-            "a pair, and at least one start and step"
+            f"{len(expected)} labels for {n} pairs, {n_starts} starts, {steps} steps of {batch} pairs; give one label "
+            "a pair, and at least one start, step and pair a step"
         )
     if not pairing.change.any():
         raise BoolensError(f"{pairing.hook} is the same in base and source of every pair; choose another site")
@@ -141,17 +149,18 @@ def learn_direction(
     target = expected.to(pairing.clean)
     search = torch.optim.Adam([directions], lr=lr)
 
-    def losses() -> Float[Tensor, " start"]:
-        scaled = (aligned_logits(pairing, directions) - threshold) / spread
-        return binary_cross_entropy_with_logits(scaled, target.expand_as(scaled), reduction="none").mean(dim=1)
+    def losses(rows: Tensor) -> Float[Tensor, " start"]:
+        scaled = (aligned_logits(pairing.rows(rows), directions) - threshold) / spread
+        truth = target[rows].expand_as(scaled)
+        return binary_cross_entropy_with_logits(scaled, truth, reduction="none").mean(dim=1)
 
     with torch.enable_grad():
         for _ in range(steps):
             search.zero_grad()
-            losses().sum().backward(inputs=[directions])
+            losses(torch.randperm(n, generator=generator)[:batch]).sum().backward(inputs=[directions])
             search.step()
     with torch.no_grad():
-        best = directions[int(losses().argmin())]
+        best = directions[int(losses(torch.arange(n)).argmin())]
         return (best / best.norm()).detach()
 
 

@@ -255,7 +255,9 @@ class TestOtherMetricsAndModels:
         weight = model.unembed.weight[2] - model.unembed.weight[1]
         torch.testing.assert_close(attribution.estimate, ((difference @ weight) * (torch.arange(5) < 4)).T.detach())
         assert attribution.exact is None
-        with pytest.raises(BoolensError, match=re.escape("must be one logit an input, shape (2,), not (2, 5, 3); pass")):
+        with pytest.raises(
+            BoolensError, match=re.escape("must be one logit an input, shape (2,), not (2, 5, 3); pass")
+        ):
             method(model, X, name, values, ("pos",))
 
 
