@@ -23,6 +23,7 @@ NAMES = (
     "activation-patching",
     "attribution",
     "target-recovery",
+    "abstraction",
 )
 """Every analysis, in the order in which they run; each is the module of the same name with underscores."""
 SWEEPING = ("ablation", "activation-patching", "attribution")

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.errors import BoolensError
 from interp.interventions import Patch, UnchangedWarning, sweep
+from interp.interventions.values import Cells
 from interp.statistics import clopper_pearson
 
 
@@ -36,7 +37,8 @@ def interchange_agreement(
     expected: Bool[Tensor, " batch"],
     hook: str,
     over: Sequence[str] = (),
-    **cells: int | Sequence[int],
+    *,
+    pos: Cells = None,
 ) -> Bool[np.ndarray, "*cell batch"]:
     """Whether the label is the expected one with the source run's activation at one cell at a time.
 
@@ -46,7 +48,7 @@ def interchange_agreement(
         expected: the labels that the causal model gives.
         hook: the hook point of the site.
         over: axes swept, see `interp.interventions.sweep`; () patches the whole site at once.
-        cells: the part of the activation that is the site, such as pos=(3, 7).
+        pos: the positions that the site has (dest in scores and patterns); all by default.
 
     Raises:
         BoolensError: no pairs, not one label a pair, no such hook or cell, inputs that do not match row by row.
@@ -55,7 +57,7 @@ def interchange_agreement(
         raise BoolensError(f"{len(base)} pairs, {len(expected)} expected labels; give at least one pair, a label each")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnchangedWarning)  # a site that carries nothing is an answer here
-        logits = sweep(model, base, Patch(hook, source=source, rows="keep", **cells), over)
+        logits = sweep(model, base, Patch(hook, source=source, rows="keep", pos=pos), over)
     return ((logits > 0) == expected.to(logits.device)).cpu().numpy()
 
 

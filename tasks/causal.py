@@ -156,32 +156,46 @@ def draw_interchanges(model: CausalModel, name: str, n: int, generator: torch.Ge
     variable, task = model.variable(name), model.task
     if n < 2:
         raise TaskError(f"n = {n} pairs; give at least 2, one that changes the label and one that does not")
-    parts: list[list[Tensor]] = []
-    for _ in range(MAX_ROUNDS):
-        base, source = (task.sample(CANDIDATES, generator) for _ in range(2))
-        labels = [task.label(base), task.label(source), model.intervened_label(name, base, source)]
-        parts.append([base, source, *labels])
-        base, source, before, of_source, expected = map(torch.cat, zip(*parts, strict=True))
-        kind = 4 * (before != expected) + 2 * before + of_source
-        available = torch.bincount(kind, minlength=8).view(2, 2, 2)
-        half = min(n // 2, *(int(count) for count in available.sum(dim=(1, 2))))
-        if half == n // 2:
+    drawn = _candidates(model, name, generator)
+    for _ in range(MAX_ROUNDS - 1):
+        if int(_available(drawn).sum(dim=(1, 2)).min()) >= n // 2:
             break
+        more = _candidates(model, name, generator)
+        drawn = Interchanges(variable, *(torch.cat([getattr(d, field) for d in (drawn, more)]) for field in _COLUMNS))
+    available = _available(drawn)
+    half = min(n // 2, int(available.sum(dim=(1, 2)).min()))
     if half == 0:
-        found = "changes" if available[0].sum() else "keeps"
+        found = "changes" if available[0].any() else "keeps"
         raise TaskError(
-            f"no intervention on {name!r} {found} the label in {MAX_ROUNDS * CANDIDATES} pairs of inputs; "
+            f"no intervention on {name!r} {found} the label in {len(drawn.base)} pairs of inputs of {task.NAME}; "
             "choose another variable, or a p nearer to 'balanced'"
         )
     chosen = []
-    for changes in range(2):
-        by_base = shared_out(half, available[changes].sum(dim=1).tolist())
-        for label, wanted in enumerate(by_base):
-            for other, quota in enumerate(shared_out(wanted, available[changes, label].tolist())):
-                chosen.append((kind == 4 * changes + 2 * label + other).nonzero().flatten()[:quota])
+    for changes, of_half in enumerate(available):
+        for label, wanted in enumerate(shared_out(half, of_half.sum(dim=1).tolist())):
+            for other, quota in enumerate(shared_out(wanted, of_half[label].tolist())):
+                chosen.append((_kind(drawn) == 4 * changes + 2 * label + other).nonzero().flatten()[:quota])
     rows = torch.cat(chosen)
     rows = rows[torch.randperm(len(rows), generator=generator)]
-    return Interchanges(variable, base[rows], source[rows], expected[rows], before[rows], of_source[rows])
+    return Interchanges(variable, *(getattr(drawn, field)[rows] for field in _COLUMNS))
+
+
+_COLUMNS = ("base", "source", "expected", "base_label", "source_label")
+
+
+def _candidates(model: CausalModel, name: str, generator: torch.Generator) -> Interchanges:
+    base, source = (model.task.sample(CANDIDATES, generator) for _ in range(2))
+    expected = model.intervened_label(name, base, source)
+    return Interchanges(model.variable(name), base, source, expected, model.task.label(base), model.task.label(source))
+
+
+def _kind(drawn: Interchanges) -> Int[Tensor, " batch"]:
+    changes = drawn.expected != drawn.base_label
+    return 4 * changes.long() + 2 * drawn.base_label.long() + drawn.source_label.long()
+
+
+def _available(drawn: Interchanges) -> Int[Tensor, "changes base_label source_label"]:
+    return torch.bincount(_kind(drawn), minlength=8).view(2, 2, 2)
 
 
 def shared_out(total: int, available: Sequence[int]) -> list[int]:
