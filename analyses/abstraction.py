@@ -74,7 +74,7 @@ class Abstraction:
         sites: hook points, the embedding apart by the variable's own bits and the others.
         iia, low, high: with 95 % Clopper–Pearson intervals; NaN where a site has no position.
         search: IIA of single positions over all pairs, sources of any kind.
-        aligned: the variables that directions are learned for: rule, AND, and the first target of each rule.
+        aligned: the variables that directions are learned for: rule, AND, and one target.
         alignment, alignment_low, alignment_high: IIA on the pairs that the direction was not learned on, with
             Clopper–Pearson intervals; for random directions the mean, least and largest of N_RANDOM.
         weight: share of the learned direction's squared length at each position.
@@ -141,10 +141,10 @@ def compute(run: Run) -> Abstraction:
         draw_interchanges(causal, name, N_PAIRS, torch_generator(run.seed, "pairs", 1, i))
         for i, name in enumerate(names)
     ]
-    iia, low, high = np.moveaxis([site_shares(model, causal, pairs) for pairs in drawn], (0, 2), (2, 0))
+    shares = np.array([site_shares(model, causal, pairs) for pairs in drawn])
+    iia, low, high = np.moveaxis(shares, (0, 2), (2, 0))
     searches, best = zip(*(search_sites(model, pairs) for pairs in drawn), strict=True)
-    firsts = {f"target {targets[0]}" for targets in task.targets}
-    aligned = [i for i, name in enumerate(names) if name in ("rule", "and") or name in firsts]
+    aligned = [i for i, name in enumerate(names) if name in ("rule", "and", f"target {task.targets[0][0]}")]
     untrained = double(build_model(run.config.model, torch_generator(run.seed, "init")))
     directions = [
         [align(model, untrained, drawn[i], hook, torch_generator(run.seed, "pairs", 2, i, h)) for i in aligned]
@@ -259,7 +259,7 @@ def plot(result: Abstraction) -> "Figure":
         accuracy=[each.accuracy for each in result.scrubbed.values()],
         baselines=np.stack([result.unpatched, result.majority, result.source]),
         sources=SOURCES, variables=result.variables, sites=result.sites, hooks=SEARCHED, aligned=result.aligned,
-        aligned_hooks=ALIGNED, directions=DIRECTIONS, hypotheses=list(result.scrubbed),
+        aligned_hooks=ALIGNED, directions=[*DIRECTIONS[:2], f"random (mean, range of {N_RANDOM})"], hypotheses=list(result.scrubbed),
         targets=result.targets, rule_positions=result.rule_positions,
     )  # fmt: skip
 

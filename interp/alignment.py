@@ -107,8 +107,8 @@ def learn_direction(
     *,
     threshold: float = 0.0,
     n_starts: int = 2,
-    steps: int = 150,
-    lr: float = 0.05,
+    steps: int = 100,
+    lr: float = 0.07,
     batch: int = 64,
 ) -> Float[Tensor, "*axes"]:
     """The unit direction that realises the variable best on the pairs, by Adam on the binary cross-entropy.

@@ -103,7 +103,7 @@ def plot_abstraction(
             ax.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor")
             ax.axvline(len(site_names) - 0.5, color="black", linewidth=1)
             ax.set_title(f"whole sites, {source_names[s]} source")
-        for number, ax in enumerate(middle.subplots(down, ACROSS, squeeze=False).flat):
+        for number, ax in enumerate(np.ravel(middle.subplots(down, ACROSS, squeeze=False))):
             if number >= n_hooks:
                 ax.remove()
                 continue
@@ -170,12 +170,13 @@ def draw_scrubbing(ax: Axes, left: Sequence[NDArray[np.float64]], hypotheses: Se
     seen = np.isfinite(low) & (high > -1)
     ax.hlines(ys[seen], np.clip(low[seen], -1, None), high[seen], colors="black", linewidths=0.9)
     for y, of_loss, right in zip(ys, value, accuracy, strict=True):
-        text = f"{of_loss:.3g}" if np.isfinite(of_loss) else "undefined"
+        text = f"{of_loss:.3g}".replace("-", "−") if np.isfinite(of_loss) else "undefined"
         ax.annotate(
             f"{text} (accuracy {right:.3f})", (1, y), (6, 0), textcoords="offset points", va="center", fontsize=6.5
         )
     ax.axvline(0, color="black", linewidth=0.6)
     ax.axvline(1, color="0.5", linewidth=0.6, linestyle="--", zorder=0)
+    ax.set_xticks([-1, -0.5, 0, 0.5, 1])
     ax.set_yticks(ys, hypotheses)
     ax.set(xlim=(-1, 1), ylim=(len(hypotheses) - 0.5, -0.5), title="scrubbing")
     ax.set_xlabel("fraction of the loss recovered (bars end at −1)")
