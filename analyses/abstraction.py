@@ -25,7 +25,7 @@ from interp.models import build_model
 from interp.plots import plot_abstraction
 from interp.scrubbing import Scrubbed, entropy
 from interp.seeds import torch_generator
-from tasks import CausalModel, Conjunction, Interchanges, draw_interchanges
+from tasks import CausalModel, Conjunction, Interchanges, TaskError, draw_interchanges
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,6 +68,7 @@ class Abstraction:
     """Interchange-intervention accuracy (IIA) of variables and sites, directions, and scrubbing.
 
     Attributes:
+        variables: those whose value can change the label.
         n_pairs: of each variable.
         unpatched: share of pairs in which the model's label without intervention is the expected one.
         majority, source: share for the more frequent expected label, and for the source's label.
@@ -136,11 +137,8 @@ def applies(run: Run) -> bool:
 def compute(run: Run) -> Abstraction:
     task, model = cast(Conjunction, run.task), double(run.model)
     causal = CausalModel(task)
-    names = tuple(variable.name for variable in causal.variables)
-    drawn = [
-        draw_interchanges(causal, name, N_PAIRS, torch_generator(run.seed, "pairs", 1, i))
-        for i, name in enumerate(names)
-    ]
+    drawn = draw_all(causal, run.seed)
+    names = tuple(pairs.variable.name for pairs in drawn)
     shares = np.array([site_shares(model, causal, pairs) for pairs in drawn])
     iia, low, high = np.moveaxis(shares, (0, 2), (2, 0))
     searches, best = zip(*(search_sites(model, pairs) for pairs in drawn), strict=True)
@@ -173,6 +171,22 @@ def compute(run: Run) -> Abstraction:
         targets=task.targets,
         rule_positions=task.rule_positions,
     )
+
+
+def draw_all(causal: CausalModel, seed: int) -> list[Interchanges]:
+    """Pairs for every variable whose value can change the label, the others left out.
+
+    Raises:
+        TaskError: inputs of one of the labels are too rare.
+    """
+    drawn = []
+    for i, variable in enumerate(causal.variables):
+        try:
+            drawn.append(draw_interchanges(causal, variable.name, N_PAIRS, torch_generator(seed, "pairs", 1, i)))
+        except TaskError:
+            if variable.name == "and":
+                raise
+    return drawn
 
 
 def double(model: Any) -> "HookedAttention":
@@ -251,17 +265,29 @@ def agreement(
 
 
 def plot(result: Abstraction) -> "Figure":
+    scrubbed = result.scrubbed.values()
     return plot_abstraction(
-        result.iia, search=result.search, alignment=result.alignment, alignment_low=result.alignment_low,
-        alignment_high=result.alignment_high, recovered=[each.recovered for each in result.scrubbed.values()],
-        recovered_low=[each.low for each in result.scrubbed.values()],
-        recovered_high=[each.high for each in result.scrubbed.values()],
-        accuracy=[each.accuracy for each in result.scrubbed.values()],
+        result.iia,
         baselines=np.stack([result.unpatched, result.majority, result.source]),
-        sources=SOURCES, variables=result.variables, sites=result.sites, hooks=SEARCHED, aligned=result.aligned,
-        aligned_hooks=ALIGNED, directions=[*DIRECTIONS[:2], f"random (mean, range of {N_RANDOM})"], hypotheses=list(result.scrubbed),
-        targets=result.targets, rule_positions=result.rule_positions,
-    )  # fmt: skip
+        search=result.search,
+        alignment=result.alignment,
+        alignment_low=result.alignment_low,
+        alignment_high=result.alignment_high,
+        recovered=[each.recovered for each in scrubbed],
+        recovered_low=[each.low for each in scrubbed],
+        recovered_high=[each.high for each in scrubbed],
+        accuracy=[each.accuracy for each in scrubbed],
+        sources=SOURCES,
+        variables=result.variables,
+        sites=result.sites,
+        hooks=SEARCHED,
+        aligned=result.aligned,
+        aligned_hooks=ALIGNED,
+        directions=[*DIRECTIONS[:2], f"random (mean and range of {N_RANDOM})"],
+        hypotheses=list(result.scrubbed),
+        targets=result.targets,
+        rule_positions=result.rule_positions,
+    )
 
 
 if __name__ == "__main__":

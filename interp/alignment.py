@@ -17,6 +17,11 @@ from interp.errors import BoolensError
 from interp.hooks import check_read, run
 from interp.interventions.linear import agrees, downstream_gradient
 
+SHARPNESS = 4.0
+"""Standard deviation of the logits that the cross-entropy is taken of: with less, it gains by overshooting the source's
+component; with much more, few pairs have a gradient.
+"""
+
 
 @dataclass(frozen=True)
 class Pairing:
@@ -113,9 +118,9 @@ def learn_direction(
 ) -> Float[Tensor, "*axes"]:
     """The unit direction that realises the variable best on the pairs, by Adam on the binary cross-entropy.
 
-    The loss is taken of (logit − threshold) over the standard deviation of the base inputs' logits, so that a model
-    with tiny logits, such as one at initialisation, is searched as well as a trained one. The best of several starts
-    is kept: the change of activation that goes with a change of the label, and random directions.
+    The loss is taken of SHARPNESS · (logit − threshold) over the standard deviation of the base inputs' logits, so that
+    a model with tiny logits, such as one at initialisation, is searched as well as a trained one. The best of several
+    starts is kept: the change of activation that goes with the expected label, and random directions.
 
     Args:
         pairing: of `pair_activations`.
@@ -150,7 +155,7 @@ def learn_direction(
     search = torch.optim.Adam([directions], lr=lr)
 
     def losses(rows: Tensor) -> Float[Tensor, " start"]:
-        scaled = (aligned_logits(pairing.rows(rows), directions) - threshold) / spread
+        scaled = SHARPNESS * (aligned_logits(pairing.rows(rows), directions) - threshold) / spread
         truth = target[rows].expand_as(scaled)
         return binary_cross_entropy_with_logits(scaled, truth, reduction="none").mean(dim=1)
 
