@@ -68,7 +68,8 @@ def share(agreed: Bool[np.ndarray, "*cell batch"], level: float = 0.95) -> Share
         BoolensError: a level outside (0, 1).
     """
     n = agreed.shape[-1]
-    count = agreed.sum(axis=-1)
+    count = np.asarray(agreed.sum(axis=-1))
     interval = cache(lambda successes: clopper_pearson(successes, n, level))
     bounds = np.array([interval(int(c)) for c in count.flat], dtype=float).reshape(*count.shape, 2)
-    return Share(count / n if n else np.full(count.shape, np.nan), bounds[..., 0], bounds[..., 1], n)
+    value = np.asarray(count / n) if n else np.full(count.shape, np.nan)
+    return Share(value, bounds[..., 0], bounds[..., 1], n)

@@ -9,7 +9,8 @@ on an input of its own, which has these bits and is otherwise drawn anew, and as
 in mean binary cross-entropies (nats), where `base rate` is the entropy of the labels, the loss of always giving their
 frequency. 1: nothing that the hypothesis leaves out was needed; 0: no better than the base rate; it may be negative.
 One input for both paths would not do: for a hypothesis that fixes the label it only replaces one input by another with
-the same label, so that the mean loss is the intact one whatever the model does.
+the same label, so that the mean loss is the intact one whatever the model does. For the same reason bits that only add
+to the logit, whatever the other path sees, cost no more scrubbed than intact.
 """
 
 import math

@@ -23,7 +23,7 @@ Masks = tuple[Tensor, Tensor]
 
 @pytest.fixture
 def model(random_attention: Callable) -> Any:
-    return random_attention(N_CTX, n_heads=2, d_model=3, d_value=3, bias=True, seed=2)
+    return random_attention(N_CTX, n_heads=2, d_model=3, d_value=3, bias=True, seed=9)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def by_hand(model: Any, x: Tensor, labels: Tensor, masks: Masks) -> tuple[float,
 
 
 def test_every_input_and_draw(model: Any, x: Tensor, labels: Tensor, needed: list[Masks]) -> None:
-    labels = labels != (torch.arange(len(x)) == 5)  # not always what the model says
+    labels = labels != (torch.arange(len(x)) == 3)  # not always what the model says
     p_true = math.fsum(probability(bits) for bits, label in zip(x.tolist(), labels, strict=True) if label)
     intact, _ = by_hand(model, x, labels, needed[0])
     for masks, found in zip(needed[1:], scrub_exactly(model, x, labels, P, needed[1:], p_true), strict=True):
@@ -95,7 +95,7 @@ def test_nothing_scrubbed_is_the_intact_model(model: Any, x: Tensor, labels: Ten
 
 def test_a_sample_comes_near_the_exact_value(model: Any, x: Tensor, labels: Tensor, needed: list[Masks]) -> None:
     """And its interval covers it about as often as it says."""
-    p_true = 0.5
+    p_true = 0.57
     generator = torch.Generator().manual_seed(6)
     covered, losses, exact = 0, [], scrub_exactly(model, x, labels, P, needed[2:], p_true)[0]
     for repeat in range(40):
