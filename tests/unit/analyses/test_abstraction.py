@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from analyses import abstraction
-from analyses.abstraction import SEARCHED, SOURCES, Abstraction
+from analyses.abstraction import ALIGNED, SEARCHED, SOURCES, Abstraction
 from analyses.runs import Run
 from interp.config import AttentionConfig
 from interp.models import HookedAttention
@@ -43,7 +43,9 @@ def weighing(compute: Callable, weighing_model: Callable) -> Abstraction:
 
 @pytest.fixture(scope="module")
 def asking(compute: Callable, asking_model: Callable) -> Abstraction:
-    return compute(asking_model(N_CTX, (1, 4), (0, 2)), SparseAnd(N_CTX, (1, 4)))
+    with pytest.MonkeyPatch.context() as quicker:
+        quicker.setattr(abstraction, "ALIGNED", ALIGNED[1:])
+        return compute(asking_model(N_CTX, (1, 4), (0, 2)), SparseAnd(N_CTX, (1, 4)))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def test_directions(weighing: Abstraction, selecting: Abstraction) -> None:
         learned, _, random = result.alignment[0, v]
         assert learned > 0.97
         assert random < 0.75
-        assert result.weight[0, v, pos] > 0.9
+        assert result.weight[0, v, pos] > 0.7
         assert result.weight[0, v].sum() == pytest.approx(1)
     for result in (weighing, selecting):
         learned, untrained, random = result.alignment[
@@ -133,8 +135,9 @@ def test_scrubbing_is_there(selecting: Abstraction, weighing: Abstraction) -> No
     assert selecting.scrubbed["rule selects"].recovered == pytest.approx(1, abs=1e-6)
 
 
-def test_every_bit_a_target(compute: Callable, weighing_model: Callable) -> None:
+def test_every_bit_a_target(compute: Callable, weighing_model: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     """No other bits, no wrong set; nothing warns."""
+    monkeypatch.setattr(abstraction, "ALIGNED", ALIGNED[1:])
     result = compute(weighing_model([2, 2, 2], 5), SparseAnd(3, (0, 1, 2)))
     at = site(result, ANY, "and")
     assert math.isnan(at["embed, other bits"])
@@ -147,6 +150,7 @@ def test_a_rule_without_effect_is_left_out(
     compute: Callable, selecting_model: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.causal.MAX_ROUNDS", 2)
+    monkeypatch.setattr(abstraction, "ALIGNED", ALIGNED[1:])
     targets = ((0, 1), (0, 1))
     result = compute(selecting_model(4, targets), RuleAnd(4, targets))
     assert result.variables == ("and", "target 0", "target 1")
