@@ -27,6 +27,7 @@ NAMES = (
     "target-recovery",
     "variable-creation",
     "formation",
+    "abstraction",
 )
 """Every analysis, in the order in which they run; each is the module of the same name with underscores."""
 SWEEPING = ("ablation", "activation-patching", "attribution")

@@ -1,6 +1,7 @@
 """Boolean functions of T bits and their data. Knows no model."""
 
 from tasks.base import Task
+from tasks.causal import CausalModel, Interchanges, Variable, draw_interchanges
 from tasks.conjunction import Conjunction
 from tasks.dataset import Dataset, draw_dataset
 from tasks.errors import TaskError
@@ -11,14 +12,18 @@ from tasks.sparse_and import SparseAnd
 
 __all__ = [
     "TASKS",
+    "CausalModel",
     "Conjunction",
     "Dataset",
+    "Interchanges",
     "Pairs",
     "RuleAnd",
     "SparseAnd",
     "Task",
     "TaskError",
+    "Variable",
     "draw_dataset",
+    "draw_interchanges",
     "draw_pairs",
     "flip_bits",
     "load_task",

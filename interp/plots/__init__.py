@@ -1,5 +1,6 @@
 """Figures of the analyses: arrays in, a matplotlib Figure out, nothing computed and nothing left behind."""
 
+from interp.plots.abstraction import plot_abstraction
 from interp.plots.attention import plot_attention_patterns
 from interp.plots.attribution import plot_attribution
 from interp.plots.circuits import plot_circuits
@@ -19,6 +20,7 @@ __all__ = [
     "Measure",
     "SampleSizes",
     "plot_ablation",
+    "plot_abstraction",
     "plot_attention_patterns",
     "plot_attribution",
     "plot_circuits",

@@ -95,6 +95,31 @@ def asking_model() -> Callable[..., HookedAttention]:
 
 
 @pytest.fixture(scope="session")
+def selecting_model() -> Callable[..., HookedAttention]:
+    """From n_ctx and two target sets of one size s to a model in which the rule bit, last, moves the attention.
+
+    Only the rule bit's query is read. It attends to its rule's targets with score 30, to all others with 0; values are
+    the bits. So the logit is 20 · (share of these targets that are 1, less 1 − 1/(2s)).
+    """
+
+    def build(n_ctx: int, targets: Sequence[Sequence[int]]) -> HookedAttention:
+        size, key = len(targets[0]), 30 * math.sqrt(2)
+        return hand_set(
+            AttentionConfig(n_ctx=n_ctx, d_model=3, d_head=2, bias=True),
+            W_E=[[0, 0, 0], [1, 0, 0]],
+            W_pos=[[0, int(pos in targets[0]), int(pos in targets[1])] for pos in range(n_ctx)],
+            W_Q=[[[-1, 1], [0, 0], [0, 0]]],
+            b_Q=[[1, 0]],
+            W_K=[[[0, 0], [key, 0], [0, key]]],
+            W_V=[[[1], [0], [0]]],
+            W_readout=[[[20 * (pos == n_ctx - 1)]] for pos in range(n_ctx)],
+            b_readout=-20 * (1 - 1 / (2 * size)),
+        )
+
+    return build
+
+
+@pytest.fixture(scope="session")
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
     """A run by its name, trained or imported and analysed by the commands, once a session."""
     folder = tmp_path_factory.mktemp("analysed")

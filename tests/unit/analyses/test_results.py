@@ -73,6 +73,9 @@ FIELDS = {
     "variable-creation": {"alpha", "tested"},
     "circuits": {"qk", "ov", "readout", "value", "bias", "targets", "rule_positions"},
     "formation": {"steps", "band", "measures"},
+    "abstraction": {"variables", "n_pairs", "sources", "sites", "unpatched", "majority", "source", "iia", "low", "high"}
+    | {"search_hooks", "search", "best", "alignment_hooks", "directions", "aligned", "alignment", "alignment_low"}
+    | {"alignment_high", "weight", "scrubbed", "base_loss", "targets", "rule_positions"},
 }
 """At least these; DESIGN.md's for target-recovery."""
 
@@ -240,6 +243,34 @@ def cells_of_formation(result: Any) -> list[dict[str, Any]]:
     ]
 
 
+def cells_of_abstraction(result: Any) -> list[dict[str, Any]]:
+    columns = ("value", "low", "high")
+    whole = [np.array(result[name], dtype=float) for name in ("iia", "low", "high")]
+    along = [np.array(result[name]) for name in ("alignment", "alignment_low", "alignment_high")]
+    search = np.array(result["search"])
+    cells = [
+        {"method": f"interchange, {result['sources'][s]} source", "variable": result["variables"][v]}
+        | {"site": result["sites"][i], "pos": ""}
+        | dict(zip(columns, (each[s, v, i] for each in whole), strict=True))
+        for s, v, i in np.ndindex(whole[0].shape)
+    ]
+    cells += [
+        {"method": "search", "variable": result["variables"][v], "site": result["search_hooks"][h], "pos": pos}
+        | {"value": search[h, v, pos], "low": "", "high": ""}
+        for h, v, pos in np.ndindex(search.shape)
+    ]
+    cells += [
+        {"method": f"direction, {result['directions'][d]}", "variable": result["aligned"][v]}
+        | {"site": result["alignment_hooks"][h], "pos": ""}
+        | dict(zip(columns, (each[h, v, d] for each in along), strict=True))
+        for h, v, d in np.ndindex(along[0].shape)
+    ]
+    return cells + [
+        {"method": "scrubbing", "variable": name, "value": each["recovered"], "low": each["low"], "high": each["high"]}
+        for name, each in result["scrubbed"].items()
+    ]
+
+
 CELLS = {
     "samples": cells_of_samples,
     "attention-patterns": cells_of_patterns,
@@ -251,6 +282,7 @@ CELLS = {
     "variable-creation": cells_of_claims,
     "circuits": cells_of_circuits,
     "formation": cells_of_formation,
+    "abstraction": cells_of_abstraction,
 }
 
 

@@ -12,6 +12,7 @@ from matplotlib.text import Text
 
 from interp.plots import (
     plot_ablation,
+    plot_abstraction,
     plot_attention_patterns,
     plot_circuits,
     plot_effective_attention,
@@ -103,6 +104,22 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
             return plot_target_recovery(
                 values, methods=heads, top=[[[0]] * n_heads] * n_rules, match=match, p_value=p_value,
                 targets=targets, rule_positions=rule_positions,
+            )  # fmt: skip
+        case "abstraction":
+            n_variables = 2 + n_rules
+            shares = draw.random((2, n_variables, 4))
+            along = draw.random((2, n_variables - 1, 3))
+            left = np.linspace(-3, 0.9, n_rules + 2)
+            return plot_abstraction(
+                shares, baselines=shares[0, :, :3].T, search=draw.random((4, n_variables, n_ctx)), alignment=along,
+                alignment_low=along - 0.1, alignment_high=along + 0.05, recovered=left, recovered_low=left - 0.1,
+                recovered_high=left + 0.1, accuracy=left / 20 + 0.9, sources=["any", "minimal"],
+                variables=["rule", "and", "target 0", "target 1"][:n_variables], sites=["q", "k", "v", "hook_logit"],
+                hooks=["hook_embed", "blocks.0.attn.hook_q", "blocks.0.attn.hook_v", "blocks.0.attn.hook_z"],
+                aligned=["rule", "and", "target 0"][: n_variables - 1], aligned_hooks=["hook_embed", "hook_z"],
+                directions=["learned", "learned at initialisation", "random"],
+                hypotheses=[f"hypothesis {number}" for number in range(n_rules + 2)], targets=targets,
+                rule_positions=rule_positions,
             )  # fmt: skip
         case _:
             weights = np.full(n_ctx, 1 / n_ctx)

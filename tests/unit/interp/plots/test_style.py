@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 from interp.plots import save_figure
 from interp.plots.style import FALSE, RULE, TARGET, TRUE, mark_targets, position_axis, styled, tick_step
 
-KINDS = ("samples", "attention", "effective", "ablation", "patching", "recovery", "gain", "circuits")
+KINDS = ("samples", "attention", "effective", "ablation", "patching", "recovery", "abstraction", "gain", "circuits")
 
 
 def test_importing_and_plotting_change_nothing_and_load_no_heavy_module() -> None:
