@@ -1,9 +1,11 @@
 """Boolean functions of T bits and their data. Knows no model."""
 
 from tasks.base import Task
+from tasks.boolean import Majority, Or, Parity, TargetFunction
 from tasks.conjunction import Conjunction
 from tasks.dataset import Dataset, draw_dataset
 from tasks.errors import TaskError
+from tasks.junta import Junta, draw_table
 from tasks.load import TASKS, load_task, task_from_dict
 from tasks.pairs import Pairs, draw_pairs, flip_bits
 from tasks.rule_and import RuleAnd
@@ -13,13 +15,19 @@ __all__ = [
     "TASKS",
     "Conjunction",
     "Dataset",
+    "Junta",
+    "Majority",
+    "Or",
     "Pairs",
+    "Parity",
     "RuleAnd",
     "SparseAnd",
+    "TargetFunction",
     "Task",
     "TaskError",
     "draw_dataset",
     "draw_pairs",
+    "draw_table",
     "flip_bits",
     "load_task",
     "task_from_dict",
