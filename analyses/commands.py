@@ -66,8 +66,8 @@ def train(given: dict[str, Any]) -> Said:
         content.append({"run": str(run.path), "seed": seed, **said})
         chance = "" if abs(run.task.p_true - 0.5) < 1e-9 else f", P(label = True) {run.task.p_true:.4g}"
         lines.append(
-            f"{run.path}: {run.task.NAME} {sets_text(run.task.targets)}{chance}, {run.architecture}; validation accuracy "
-            f"{accuracy.valid:.3f} (majority class {accuracy.majority:.3f}, balanced {accuracy.balanced:.3f})"
+            f"{run.path}: {run.task.NAME} {sets_text(run.task.targets)}{chance}, {run.architecture}; validation "
+            f"accuracy {accuracy.valid:.3f} (majority class {accuracy.majority:.3f}, balanced {accuracy.balanced:.3f})"
         )
     return content, lines
 

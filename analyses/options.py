@@ -89,7 +89,7 @@ def task_maker(
     table: str | None = None,
     p: str | None = None,
 ) -> Callable[[int], Task]:
-    """A function from the seed to the task: the targets (and a junta's table) given, or drawn from the seed's own stream.
+    """A function from the seed to the task: what it needs is given, or drawn from the stream of the seed.
 
     Raises:
         BoolensError: an unknown task, or options that exclude each other.
