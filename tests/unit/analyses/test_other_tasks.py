@@ -1,14 +1,16 @@
-"""Every analysis on runs of or, majority, parity and junta, through the command line."""
+"""Every analysis on runs of or, majority, parity and junta."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analyses import cli
-from analyses.results import NAMES
-from tasks import Junta, load_task
+from analyses.results import NAMES, load_analysis
+from analyses.runs import Run
+from tasks import Junta, Majority, Or, Parity, Task, load_task
 
 QUICK = [
     "--n-ctx",
@@ -24,38 +26,55 @@ QUICK = [
     "--d-model",
     "3",
 ]
+TARGETS = (2, 5, 6)
 
 
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    with pytest.raises(SystemExit) as caught:
-        cli.main([*arguments, "--json"])
-    assert caught.value.code == 0
-    return json.loads(capsys.readouterr().out)
-
-
-@pytest.mark.parametrize("task", ["or", "majority", "parity", "junta"])
-def test_every_analysis_works(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = str(tmp_path / "run")
-    (trained,) = call(capsys, "train", task, *QUICK, "--targets", "2,5,6", "--seed", "3", "--out", out)
-    assert trained["p_true"] == pytest.approx(0.5, abs=1e-12)
-    assert trained["task"] == load_task(out).to_dict()
-    assert trained["task"]["task"] == task
-    assert ("table" in trained["task"]) == (task == "junta")
-    if task in ("or", "majority"):
-        assert trained["accuracy"]["valid"] > 0.95
-    content = call(capsys, "analyze", out)
-    assert list(content) == list(NAMES)
+@pytest.mark.parametrize(
+    ("task", "threshold"),
+    [
+        (Or(9, TARGETS), 0.5),
+        (Majority(9, TARGETS), 1.5),
+        (Parity(9, TARGETS), 0.5),
+        (Junta(9, TARGETS, "00010111"), 1.5),
+    ],
+    ids=["or", "majority", "parity", "junta"],
+)
+def test_every_analysis_applies(
+    task: Task, threshold: float, weighing_model: Callable, write_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    model = weighing_model([64.0 if pos in TARGETS else 1.0 for pos in range(9)], 64 * threshold).float()
+    run = write_run(tmp_path / "run", model, task)
+    results: dict[str, Any] = {}
     for name in NAMES:
-        assert (tmp_path / "run" / "analyses" / name / "figure.png").stat().st_size > 5000
-    groups = ["target 2", "target 5", "target 6", "non-targets"]
-    assert content["activation-patching"]["result"]["groups"] == groups
-    assert content["attribution"]["result"]["groups"] == groups
-    recovery = content["target-recovery"]["result"]
-    assert recovery["rules"][0]["targets"] == [2, 5, 6]
-    assert recovery["weights_method"].startswith("exact")
-    if task in ("or", "majority"):
-        assert all(recovery["rules"][0]["methods"][method]["match"] for method in ("patching", "weights"))
-    assert content["samples"]["result"]["p_true"] == trained["p_true"]
+        analysis = load_analysis(name)
+        assert analysis.applies(run)
+        results[name] = analysis.compute(run)
+        assert len(results[name].to_rows().rows) > 0
+    groups = ("target 2", "target 5", "target 6", "non-targets")
+    assert results["activation-patching"].groups == results["attribution"].groups == groups
+    assert results["samples"].p_true == pytest.approx(0.5, abs=1e-12)
+    recovery = results["target-recovery"]
+    assert recovery.weights_method.startswith("exact")
+    assert recovery.match[0, [recovery.methods.index(method) for method in ("patching", "weights")]].all()
+    assert recovery.accuracy.clear == (task.NAME != "parity")
+
+
+def test_train_reports_the_task_and_analyze_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def call(*arguments: str) -> Any:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([*arguments, "--json"])
+        assert caught.value.code == 0
+        return json.loads(capsys.readouterr().out)
+
+    out = str(tmp_path / "run")
+    (trained,) = call("train", "or", *QUICK, "--targets", "2,5,6", "--seed", "3", "--out", out)
+    assert trained["p_true"] == pytest.approx(0.5, abs=1e-12)
+    assert trained["task"] == load_task(out).to_dict() == Or(9, TARGETS).to_dict()
+    assert trained["accuracy"]["valid"] > 0.95
+    content = call("analyze", out, "target-recovery")
+    methods = content["target-recovery"]["result"]["rules"][0]["methods"]
+    assert methods["patching"]["match"]
+    assert methods["weights"]["match"]
 
 
 def test_an_unbalanced_junta_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
