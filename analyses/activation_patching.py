@@ -21,7 +21,7 @@ from interp.hooks import run as run_model
 from interp.interventions import Patch, positional_hooks, sweep
 from interp.plots import plot_patching
 from interp.seeds import numpy_generator, torch_generator
-from tasks import Conjunction, Pairs, TaskError, draw_pairs
+from tasks import Conjunction, Pairs, TargetFunction, TaskError, draw_pairs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +96,7 @@ class ActivationPatching:
 
 
 def applies(run: Run) -> bool:
-    return isinstance(run.task, Conjunction)
+    return isinstance(run.task, Conjunction | TargetFunction)
 
 
 def compute(run: Run, options: SweepOptions | None = None) -> ActivationPatching:
@@ -142,7 +142,7 @@ def compute(run: Run, options: SweepOptions | None = None) -> ActivationPatching
 
 def draw_groups(run: Run) -> dict[str, tuple[Pairs, bool]]:
     """N_PAIRS pairs for each bit that matters and, as controls (True), for bits that do not; by the group's name."""
-    task = cast(Conjunction, run.task)
+    task = cast("Conjunction | TargetFunction", run.task)
     groups: dict[str, tuple[Pairs, bool]] = {}
 
     def draw(name: str, kind: Any, rule: int, position: int | None, control: bool = False) -> None:

@@ -21,19 +21,23 @@ INTERRUPTED = 130
 Out = Annotated[Path, typer.Option("--out", help="Folder to write; it is not overwritten.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result alone, as JSON, on stdout.")]
 P = Annotated[str, typer.Option("--p", help="P(bit = 1): a number, 'balanced' (labels equally likely) or 'tutorial'.")]
+Table = Annotated[
+    str | None, typer.Option(help="A junta's labels, 0110 for two targets, the first the most significant. [drawn]")
+]
 
 
 @app.command()
 def train(
     context: typer.Context,
-    task: Annotated[str, typer.Argument(help="sparse-and or rule-and")],
+    task: Annotated[str, typer.Argument(help="sparse-and, rule-and, or, majority, parity or junta")],
     out: Out,
-    n_ctx: Annotated[int | None, typer.Option(help="Number of bits T. [30 for sparse-and, 11 for rule-and]")] = None,
+    n_ctx: Annotated[int | None, typer.Option(help="Number of bits T. [30; 11 for rule-and]")] = None,
     n_targets: Annotated[
         int | None, typer.Option(help="Targets a rule, drawn by each seed. [3; 2 for rule-and]")
     ] = None,
     targets: Annotated[str | None, typer.Option(help="Target indices: 3,7,12 or, one set a rule, 3,7/2,5.")] = None,
     rule_positions: Annotated[str | None, typer.Option(help="Rule bits, most significant first. [the last]")] = None,
+    table: Table = None,
     n_rule_bits: Annotated[int | None, typer.Option(help="Rule bits of a drawn rule-and task. [1]")] = None,
     p: P = "balanced",
     model: Annotated[str, typer.Option(help="attention, mlp or linear")] = "attention",
@@ -155,10 +159,11 @@ def import_checkpoint(
     file: Annotated[
         Path, typer.Argument(metavar="FILE.pt", help="The tutorial's SelfAttention, torch.save(state_dict()).")
     ],
-    task: Annotated[str, typer.Option(help="The task that it was trained on: sparse-and or rule-and.")],
+    task: Annotated[str, typer.Option(help="The task that it was trained on, by the name that train takes.")],
     targets: Annotated[str, typer.Option(help="Its target indices: 3,7,12 or, one set a rule, 3,7/2,5.")],
     out: Out,
     rule_positions: Annotated[str | None, typer.Option(help="Rule bits, most significant first. [the last]")] = None,
+    table: Table = None,
     p: P = "balanced",
     seed: Annotated[int, typer.Option(help="Seed of the data that analyses draw.")] = 0,
     as_json: Json = False,
@@ -166,7 +171,7 @@ def import_checkpoint(
     """Take over a checkpoint of the tutorial as a run folder."""
     from analyses import commands
 
-    _say(commands.import_checkpoint(file, task, targets, out, rule_positions, p, seed), as_json)
+    _say(commands.import_checkpoint(file, task, targets, out, rule_positions, p, seed, table), as_json)
 
 
 def _say(said: tuple[Any, list[str]], as_json: bool) -> None:

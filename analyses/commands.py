@@ -19,7 +19,7 @@ from interp.training import Job, median_accuracy
 
 Said = tuple[Any, list[str]]
 
-TASK_OPTIONS = ("n_ctx", "n_targets", "targets", "rule_positions", "n_rule_bits", "p")
+TASK_OPTIONS = ("n_ctx", "n_targets", "targets", "rule_positions", "n_rule_bits", "table", "p")
 MODEL_OPTIONS = ("d_model", "n_heads", "d_head", "d_value", "positions", "bias", "d_mlp", "dropout", "init_std")
 TRAIN_OPTIONS = (
     *("n_train", "n_valid", "steps", "lr", "batch_size", "log_every", "snapshot_every"),
@@ -62,10 +62,12 @@ def train(given: dict[str, Any]) -> Said:
     for seed in plan.seeds:
         run = Run(plan.folder(seed))
         accuracy = measure_accuracy(run)
-        content.append({"run": str(run.path), "seed": seed, "task": run.task.to_dict(), "accuracy": accuracy.to_json()})
+        said = {"task": run.task.to_dict(), "p_true": run.task.p_true, "accuracy": accuracy.to_json()}
+        content.append({"run": str(run.path), "seed": seed, **said})
+        chance = "" if abs(run.task.p_true - 0.5) < 1e-9 else f", P(label = True) {run.task.p_true:.4g}"
         lines.append(
-            f"{run.path}: {run.task.NAME} {sets_text(run.task.targets)}, {run.architecture}; validation accuracy "
-            f"{accuracy.valid:.3f} (majority class {accuracy.majority:.3f}, balanced {accuracy.balanced:.3f})"
+            f"{run.path}: {run.task.NAME} {sets_text(run.task.targets)}{chance}, {run.architecture}; validation "
+            f"accuracy {accuracy.valid:.3f} (majority class {accuracy.majority:.3f}, balanced {accuracy.balanced:.3f})"
         )
     return content, lines
 
@@ -172,12 +174,19 @@ def demo(out: Path, *, quiet: bool = False) -> Said:
 
 
 def import_checkpoint(
-    file: Path, task: str, targets: str, out: Path, rule_positions: str | None, p: str, seed: int
+    file: Path,
+    task: str,
+    targets: str,
+    out: Path,
+    rule_positions: str | None,
+    p: str,
+    seed: int,
+    table: str | None = None,
 ) -> Said:
     """`boolens import`: the file's n_ctx is the task's."""
     parse_seeds(seed, None)
     n_ctx = import_tutorial(file).cfg.n_ctx
-    made = import_task(task, targets, p, n_ctx, rule_positions)
+    made = import_task(task, targets, p, n_ctx, rule_positions, table)
     import_run(file, made, out, seed)
     content = {"run": str(out), "task": made.to_dict()}
     return content, [f"{out}: {made.NAME} {sets_text(made.targets)}, imported from {file}; next: boolens analyze {out}"]

@@ -8,10 +8,11 @@ from typing import Any
 from interp.config import MODEL_CONFIGS, ModelConfig, TrainConfig
 from interp.errors import BoolensError
 from interp.seeds import torch_generator
-from tasks import TASKS, RuleAnd, SparseAnd, Task
+from tasks import TASKS, Junta, Majority, Or, Parity, RuleAnd, SparseAnd, Task, draw_table
+from tasks.draws import draw_target_sets
 
-DEFAULT_N_CTX = {"sparse-and": 30, "rule-and": 11}
-DEFAULT_N_TARGETS = {"sparse-and": 3, "rule-and": 2}
+DEFAULT_N_CTX = {**dict.fromkeys(TASKS, 30), "rule-and": 11}
+DEFAULT_N_TARGETS = {**dict.fromkeys(TASKS, 3), "rule-and": 2}
 DEFAULT_LR = {"attention": 0.01, "mlp": 0.001, "linear": 0.01}
 
 OPTION_TYPES: dict[str, tuple[type, ...]] = {
@@ -19,7 +20,7 @@ OPTION_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("n_train", "n_valid", "steps", "batch_size", "log_every", "snapshot_every", "seed"), (int,)),
     "patience": (int,),
     **dict.fromkeys(("dropout", "init_std", "lr", "stop_loss", "stop_accuracy"), (int, float)),
-    **dict.fromkeys(("model", "targets", "rule_positions", "positions", "seeds", "device"), (str,)),
+    **dict.fromkeys(("model", "targets", "table", "rule_positions", "positions", "seeds", "device"), (str,)),
     "p": (int, float, str),
     "bias": (bool,),
 }
@@ -85,45 +86,71 @@ def task_maker(
     targets: str | None = None,
     rule_positions: str | None = None,
     n_rule_bits: int | None = None,
+    table: str | None = None,
     p: str | None = None,
 ) -> Callable[[int], Task]:
-    """A function from the seed to the task: the targets given, or drawn from the seed's own stream.
+    """A function from the seed to the task: what it needs is given, or drawn from the stream of the seed.
 
     Raises:
         BoolensError: an unknown task, or options that exclude each other.
     """
     if name not in TASKS:
         raise BoolensError(f"there is no task {name!r}; choose from {', '.join(sorted(TASKS))}")
-    size = DEFAULT_N_CTX[name] if n_ctx is None else n_ctx
+    size, chance = DEFAULT_N_CTX[name] if n_ctx is None else n_ctx, parse_p(p)
     if targets is not None and n_targets is not None:
         raise BoolensError("--targets and --n-targets exclude each other; give one")
-    if name == "sparse-and" and (rule_positions is not None or n_rule_bits is not None):
-        raise BoolensError("sparse-and has no rule bits; leave --rule-positions and --n-rule-bits out, or use rule-and")
-    if targets is not None and n_rule_bits is not None:
-        raise BoolensError("--targets says by its number of sets how many rule bits there are; leave --n-rule-bits out")
-    if targets is not None:
-        sets = parse_index_sets(targets)
-        if name == "sparse-and":
-            if len(sets) > 1:
-                raise BoolensError(
-                    f"--targets {targets!r} names {len(sets)} sets; sparse-and has one (rule-and takes 2**k)"
-                )
-            fixed: Task = SparseAnd(size, sets[0], parse_p(p))
-        else:
-            positions = None
-            if rule_positions is not None:
-                positions, *more = parse_index_sets(rule_positions, "--rule-positions")
-                if more:
-                    raise BoolensError(f"--rule-positions {rule_positions!r} names several sets; write one, as 9,10")
-            fixed = RuleAnd(size, sets, parse_p(p), positions)
-        return lambda seed: fixed
-    if rule_positions is not None:
-        raise BoolensError("--rule-positions goes with --targets; drawn tasks have their rule bits last")
+    if name != "rule-and" and (rule_positions is not None or n_rule_bits is not None):
+        raise BoolensError(f"{name} has no rule bits; leave --rule-positions and --n-rule-bits out, or use rule-and")
+    if name != "junta" and table is not None:
+        raise BoolensError(f"{name} takes no --table; leave it out, or use junta")
+    sets = None if targets is None else parse_index_sets(targets)
+    if name == "rule-and":
+        return _rule_and_maker(size, n_targets, sets, rule_positions, n_rule_bits, chance)
+    if sets is not None and len(sets) > 1:
+        raise BoolensError(f"--targets {targets!r} names {len(sets)} sets; {name} has one (rule-and takes 2**k)")
+    chosen = None if sets is None else sets[0]
     n = DEFAULT_N_TARGETS[name] if n_targets is None else n_targets
-    bits = 1 if n_rule_bits is None else n_rule_bits
-    if name == "sparse-and":
-        return lambda seed: SparseAnd.draw(size, n, torch_generator(seed, "targets"), parse_p(p))
-    return lambda seed: RuleAnd.draw(size, n, torch_generator(seed, "targets"), parse_p(p), bits)
+    if name == "junta":
+        if table is not None and n_targets is None:
+            n = max(1, len(table).bit_length() - 1)
+        return lambda seed: _junta(size, n, chosen, table, chance, seed)
+    kind = {"sparse-and": SparseAnd, "or": Or, "majority": Majority, "parity": Parity}[name]
+    if chosen is not None:
+        fixed = kind(size, chosen, chance)
+        return lambda seed: fixed
+    return lambda seed: kind.draw(size, n, torch_generator(seed, "targets"), chance)
+
+
+def _rule_and_maker(
+    n_ctx: int,
+    n_targets: int | None,
+    sets: list[list[int]] | None,
+    rule_positions: str | None,
+    n_rule_bits: int | None,
+    p: Any,
+) -> Callable[[int], Task]:
+    if sets is None:
+        if rule_positions is not None:
+            raise BoolensError("--rule-positions goes with --targets; drawn tasks have their rule bits last")
+        n = DEFAULT_N_TARGETS["rule-and"] if n_targets is None else n_targets
+        bits = 1 if n_rule_bits is None else n_rule_bits
+        return lambda seed: RuleAnd.draw(n_ctx, n, torch_generator(seed, "targets"), p, bits)
+    if n_rule_bits is not None:
+        raise BoolensError("--targets says by its number of sets how many rule bits there are; leave --n-rule-bits out")
+    positions = None
+    if rule_positions is not None:
+        positions, *more = parse_index_sets(rule_positions, "--rule-positions")
+        if more:
+            raise BoolensError(f"--rule-positions {rule_positions!r} names several sets; write one, as 9,10")
+    fixed = RuleAnd(n_ctx, sets, p, positions)
+    return lambda seed: fixed
+
+
+def _junta(n_ctx: int, n_targets: int, targets: list[int] | None, table: str | None, p: Any, seed: int) -> Junta:
+    """What is not given is drawn, targets first: with neither it is `Junta.draw`."""
+    generator = torch_generator(seed, "targets")
+    chosen = draw_target_sets(n_ctx, [n_targets], generator)[0] if targets is None else targets
+    return Junta(n_ctx, chosen, draw_table(len(chosen), generator) if table is None else table, p)
 
 
 def model_config(architecture: str, n_ctx: int, given: dict[str, Any]) -> ModelConfig:
@@ -175,10 +202,14 @@ def read_options(path: Path) -> dict[str, Any]:
     return content
 
 
-def import_task(name: str, targets: str, p: str, n_ctx: int, rule_positions: str | None) -> Task:
-    """The task of an imported checkpoint, whose targets must be known.
+def import_task(
+    name: str, targets: str, p: str, n_ctx: int, rule_positions: str | None, table: str | None = None
+) -> Task:
+    """The task of an imported checkpoint, whose targets (and a junta's table) must be known.
 
     Raises:
-        BoolensError, TaskError: an unknown or impossible task.
+        BoolensError, TaskError: an unknown or impossible task, or a junta without its table.
     """
-    return task_maker(name, n_ctx=n_ctx, targets=targets, rule_positions=rule_positions, p=p)(0)
+    if name == "junta" and table is None:
+        raise BoolensError("a junta that a checkpoint was trained on is known by its --table, such as 0110; give it")
+    return task_maker(name, n_ctx=n_ctx, targets=targets, rule_positions=rule_positions, table=table, p=p)(0)

@@ -37,6 +37,8 @@ class Task(ABC):
     rule_positions: tuple[int, ...] = ()
 
     NAME: ClassVar[str]
+    OWN_FIELDS: ClassVar[frozenset[str]] = frozenset()
+    """Fields of task.json that only this task has."""
 
     def __post_init__(self) -> None:
         check_n_ctx(self.n_ctx)

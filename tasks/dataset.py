@@ -29,6 +29,6 @@ def draw_dataset(task: Task, n: int, generator: torch.Generator, *, distinct: bo
     if n_true in (0, n):
         raise TaskError(
             f"all {n} labels are {bool(n_true)}: P(label = True) is {task.p_true:.3g} at p = {task.p:.4g}; "
-            "draw more samples, or use p = 'balanced'"
+            "draw more samples, or use p = 'balanced' (for a junta another p)"
         )
     return Dataset(x, y)

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from tasks.base import checked_indices
+from tasks.boolean import TargetFunction
 from tasks.conjunction import Conjunction
 from tasks.errors import TaskError
 
@@ -48,7 +49,7 @@ def flip_bits(x: Int[Tensor, "batch pos"], position: Int[Tensor, " batch"]) -> I
 
 
 def draw_pairs(
-    task: Conjunction,
+    task: Conjunction | TargetFunction,
     kind: PairKind,
     n: int,
     generator: torch.Generator,
@@ -56,10 +57,10 @@ def draw_pairs(
     rule: int = 0,
     position: int | None = None,
 ) -> Pairs:
-    """Draw n pairs under a rule, without rejection: the clean input is drawn and then made to satisfy the AND.
+    """Draw n pairs under a rule, without rejection, from the task's distribution given what the kind says of them.
 
-    * 'target': clean has every target of `rule` set (label True); corrupted has one target cleared
-      (label False), the given `position` or one drawn for each pair.
+    * 'target': clean's label is True; corrupted has one target of `rule` flipped, the given `position` or one drawn
+      for each pair, and its label is False. (For an AND: every target is set, and one cleared.)
     * 'non-target': the same clean inputs; one bit that is neither target of `rule` nor rule bit flips, so the
       label stays True.
     * 'rule': clean satisfies `rule`; a rule bit flips (the given `position` or the last one), and one target of
@@ -75,6 +76,8 @@ def draw_pairs(
         (position,) = checked_indices((position,), task.n_ctx, "position")
     targets = task.targets[rule] if 0 <= rule < task.n_rules else ()
     clean = task.sample(n, generator, rule=rule)
+    if isinstance(task, TargetFunction):
+        return _of_function(task, kind, clean, generator, position)
     clean[:, list(targets)] = 1
     if kind == "rule":
         clean, where = _satisfy_only(task, clean, rule, generator, position)
@@ -85,12 +88,35 @@ def draw_pairs(
     return Pairs(clean, corrupted, where, task.rule(clean), task.label(clean), task.label(corrupted))
 
 
+def _of_function(
+    task: TargetFunction, kind: PairKind, clean: Tensor, generator: torch.Generator, position: int | None
+) -> Pairs:
+    """Pairs of a task without rules; `clean` is drawn and then made to depend on a target in every row."""
+    if kind == "rule":
+        raise TaskError(_no_rule_bit(task))
+    targets = task.targets[0]
+    chosen = _positions(targets, "target", len(clean), generator, position if kind == "target" else None)
+    for which, target in enumerate(targets):
+        rows = chosen == target
+        if rows.any():
+            bits = task.draw_sensitive(which, int(rows.sum()), generator)
+            clean[rows.nonzero(), torch.tensor(targets)] = bits
+    others = [i for i in task.candidates if i not in targets]
+    where = chosen if kind == "target" else _positions(others, kind, len(clean), generator, position)
+    corrupted = flip_bits(clean, where)
+    return Pairs(clean, corrupted, where, task.rule(clean), task.label(clean), task.label(corrupted))
+
+
+def _no_rule_bit(task: Conjunction | TargetFunction) -> str:
+    return f"{task.NAME} has no rule bit to flip; use kind 'target' or 'non-target'"
+
+
 def _satisfy_only(
     task: Conjunction, clean: Tensor, rule: int, generator: torch.Generator, position: int | None
 ) -> tuple[Tensor, Tensor]:
     """Clear one target of the rule that holds after the flip, so that the flip changes the label."""
     if not task.rule_positions:
-        raise TaskError(f"{task.NAME} has no rule bit to flip; use kind 'target' or 'non-target'")
+        raise TaskError(_no_rule_bit(task))
     where = _positions(
         [task.rule_positions[-1]] if position is None else task.rule_positions, "rule", len(clean), generator, position
     )

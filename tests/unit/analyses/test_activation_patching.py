@@ -14,7 +14,7 @@ from interp import AttentionConfig, HookedAttention
 from interp.hooks import run as run_model
 from interp.interventions import UnchangedWarning
 from interp.patching import patch_positions_from
-from tasks import RuleAnd, SparseAnd
+from tasks import Junta, Majority, RuleAnd, SparseAnd
 
 K, V, Z, PATTERN = (f"blocks.0.attn.hook_{name}" for name in ("k", "v", "z", "pattern"))
 DENOISE, NOISE = 0, 1
@@ -74,6 +74,21 @@ class TestGroups:
         assert (
             [name for name, (_, control) in groups.items() if not control] == list(groups) == ["target 0", "target 1"]
         )
+
+    def test_functions_of_targets(self, run_of: Callable[..., Run]) -> None:
+        """Two of three targets are 1 where one decides a majority; one pattern where one decides this table."""
+        for task in (Majority(7, (1, 4, 5)), Junta(7, (1, 4, 5), "00010000")):
+            groups = analysis.draw_groups(run_of(task))
+            assert [(name, control) for name, (_, control) in groups.items()] == [
+                *((f"target {i}", False) for i in (1, 4, 5)),
+                ("non-targets", True),
+            ]
+            for name, (pairs, control) in groups.items():
+                assert len(pairs.clean) == 64
+                assert pairs.clean_label.all()
+                assert bool(pairs.corrupted_label.any()) == control
+                assert control or (pairs.position == int(name.split()[1])).all()
+        assert set(map(tuple, groups["target 4"][0].clean[:, [1, 4, 5]].tolist())) == {(0, 1, 1)}
 
     def test_groups_are_drawn_apart(self, run_of: Callable[..., Run]) -> None:
         groups = analysis.draw_groups(run_of(SparseAnd(9, (1, 4))))

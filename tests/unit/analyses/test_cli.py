@@ -53,7 +53,14 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (["xor"], "there is no task 'xor'; choose from rule-and, sparse-and"),
+            (["xor"], "there is no task 'xor'; choose from junta, majority, or, parity, rule-and, sparse-and"),
+            (["junta", "--table", "011"], "the table has 3 entries; 1 targets need 2**1 = 2"),
+            (["junta", "--targets", "3,5", "--table", "0011"], "does not depend on targets [5]"),
+            (["junta", "--n-targets", "17"], "17 targets of a junta; its table of 2**s entries allows 1 to 16"),
+            (["or", "--table", "0110"], "or takes no --table; leave it out, or use junta"),
+            (["parity", "--n-rule-bits", "1"], "parity has no rule bits"),
+            (["majority", "--n-targets", "31"], "31 target indices asked for, but only 30 positions are free"),
+            (["or", "--p", "tutorial"], "p = 'tutorial' is not a probability"),
             (["sparse-and", "--model", "cls"], "there is no model 'cls'"),
             (["sparse-and", "--model", "linear", "--n-heads", "2"], "a linear model has no --n-heads"),
             (["sparse-and", "--bogus"], "No such option: --bogus"),

@@ -24,7 +24,7 @@ from analyses.options import (
 from interp.config import AttentionConfig, LinearConfig, MLPConfig
 from interp.errors import BoolensError
 from interp.seeds import torch_generator
-from tasks import RuleAnd, SparseAnd, TaskError
+from tasks import Junta, Majority, Or, Parity, RuleAnd, SparseAnd, TaskError, draw_table
 
 
 class TestSeeds:
@@ -94,10 +94,35 @@ class TestTasks:
         assert four.rule_positions == (7, 0)
         assert task_maker("rule-and", n_rule_bits=2, n_targets=1, p="tutorial")(0).n_rules == 4
 
+    @pytest.mark.parametrize(("name", "kind"), [("or", Or), ("majority", Majority), ("parity", Parity)])
+    def test_functions_of_targets(self, name: str, kind: type[Or]) -> None:
+        assert task_maker(name)(4) == kind.draw(30, 3, torch_generator(4, "targets"))
+        assert task_maker(name, n_ctx=9, n_targets=5)(4) == kind.draw(9, 5, torch_generator(4, "targets"))
+        assert task_maker(name, n_ctx=9, targets="7,-1", p="0.3")(3) == kind(9, (7, 8), p=0.3)
+
+    def test_juntas(self) -> None:
+        stream = torch_generator(4, "targets")
+        assert task_maker("junta", n_ctx=9, n_targets=4)(4) == Junta.draw(9, 4, stream)
+        assert task_maker("junta", n_ctx=9, targets="7,2", table="0100")(4) == Junta(9, (2, 7), "0010")
+        table_only = task_maker("junta", n_ctx=9, table="0111")
+        assert {(t.table, len(t.targets[0])) for t in map(table_only, range(5)) if isinstance(t, Junta)} == {
+            ("0111", 2)
+        }
+        assert len({table_only(seed).targets for seed in range(5)}) > 1
+        targets_only = task_maker("junta", n_ctx=9, targets="2,7,4", p="0.4")
+        assert targets_only(4) == Junta(9, (2, 7, 4), draw_table(3, torch_generator(4, "targets")), p=0.4)
+        assert targets_only(4) != targets_only(5)
+
     @pytest.mark.parametrize(
         ("name", "options", "message"),
         [
-            ("xor", {}, "there is no task 'xor'; choose from rule-and, sparse-and"),
+            ("xor", {}, "there is no task 'xor'; choose from junta, majority, or, parity, rule-and, sparse-and"),
+            ("or", {"rule_positions": "3"}, "or has no rule bits"),
+            ("junta", {"n_rule_bits": 1}, "junta has no rule bits"),
+            ("parity", {"targets": "1,2/3"}, "names 2 sets; parity has one"),
+            ("junta", {"targets": "1,2", "n_targets": 2}, "--targets and --n-targets exclude each other"),
+            ("parity", {"table": "0110"}, "parity takes no --table; leave it out, or use junta"),
+            ("rule-and", {"table": "0110"}, "rule-and takes no --table"),
             ("sparse-and", {"targets": "1,2", "n_targets": 2}, "--targets and --n-targets exclude each other"),
             ("sparse-and", {"rule_positions": "3"}, "sparse-and has no rule bits"),
             ("sparse-and", {"n_rule_bits": 1}, "sparse-and has no rule bits"),
@@ -126,6 +151,14 @@ class TestTasks:
             ("sparse-and", {"p": "even"}, "p = 'even' is not a probability"),
             ("rule-and", {"n_rule_bits": 0}, "0 rule bits; give 1 to n_ctx = 11"),
             ("rule-and", {"targets": "1/2/3"}, "3 target sets"),
+            ("or", {"p": "tutorial"}, "p = 'tutorial' is not a probability"),
+            ("majority", {"n_ctx": 4, "n_targets": 5}, "5 target indices asked for, but only 4"),
+            ("junta", {"n_targets": 17}, "17 targets of a junta"),
+            ("junta", {"n_targets": 3, "table": "0110"}, "the table has 4 entries; 3 targets need"),
+            ("junta", {"table": "01100"}, "the table has 5 entries; 2 targets need"),
+            ("junta", {"table": ""}, "the table has 0 entries; 1 targets need"),
+            ("junta", {"table": "1111"}, "the table is constant"),
+            ("junta", {"targets": "3,8", "table": "0101"}, r"not depend on targets \[3\]; .* targets 8 with table 01"),
             ("rule-and", {"targets": "10/2"}, "position 10 is both a rule position and a target"),
         ],
     )
@@ -135,6 +168,9 @@ class TestTasks:
 
     def test_of_an_imported_checkpoint(self) -> None:
         assert import_task("rule-and", "3/2", "tutorial", 7, "0") == RuleAnd(7, ((3,), (2,)), "tutorial", (0,))
+        assert import_task("junta", "3,2", "balanced", 7, None, "0100") == Junta(7, (2, 3), "0010")
+        with pytest.raises(BoolensError, match="is known by its --table, such as 0110; give it"):
+            import_task("junta", "3,2", "balanced", 7, None)
 
 
 class TestModels:
@@ -183,7 +219,7 @@ class TestConfigFile:
         [
             *((name, value, "a whole number") for name in ("n_ctx", "n_targets", "n_rule_bits", "seed", "steps")
               for value in ("3", 1.5, True, None, [3])),
-            *((name, value, "text") for name in ("targets", "seeds", "model", "rule_positions", "device", "positions")
+            *((name, value, "text") for name in ("targets", "table", "seeds", "model", "rule_positions", "device")
               for value in (3, [3, 7], None, {})),
             ("lr", "0.1", "a whole number or a number"),
             ("bias", 1, "true or false"),

@@ -15,7 +15,7 @@ from analyses.verdict import Accuracy, Verdict, judge, measure_accuracy
 from interp import AttentionConfig, HookedAttention, HookedLinear, LinearConfig
 from interp.recovery import Ranking
 from interp.statistics import clopper_pearson
-from tasks import RuleAnd, SparseAnd, Task
+from tasks import Junta, Majority, Or, Parity, RuleAnd, SparseAnd, Task
 
 TARGETS = (2, 5, 7)
 
@@ -42,6 +42,35 @@ class TestConstructedModels:
         assert result.verdict.disagreements == ()
         assert (result.accuracy.valid, result.accuracy.balanced) == (1, 1)
         assert result.weights_method.startswith("exact")
+
+    @pytest.mark.parametrize(
+        ("task", "threshold"),
+        [(Or(11, TARGETS), 0.5), (Majority(11, TARGETS), 1.5), (Junta(11, TARGETS, "00010111"), 1.5)],
+        ids=["or", "majority", "junta"],
+    )
+    def test_other_functions_of_the_targets_are_created(
+        self, task: Task, threshold: float, weighing_model: Callable, recover: Callable
+    ) -> None:
+        """The weights of the AND's model; as all of a logit that is linear, flipping a bit moves it by its weight."""
+        result = recover(weighing_model(weights(11, TARGETS), 64 * threshold), task)
+        assert result.verdict.verdict == "created"
+        assert result.joint[result.methods.index("patching")] == 1 / 165
+        assert result.weights_method.startswith("exact")
+        np.testing.assert_allclose(result.scores[0, result.methods.index("weights")], weights(11, TARGETS), rtol=1e-9)
+        assert (result.accuracy.valid, result.accuracy.balanced) == (1, 1)
+
+    def test_a_model_of_another_function_of_the_same_targets_is_mixed(
+        self, weighing_model: Callable, recover: Callable
+    ) -> None:
+        """The majority's model is asked for the parity: it looks at the right bits and is right half of the time.
+
+        Of 0, 1, 2 or 3 ones the two agree on 0 (1/8) and 3 (1/8).
+        """
+        result = recover(weighing_model(weights(11, TARGETS), 64 * 1.5), Parity(11, TARGETS))
+        assert result.verdict.verdict == "mixed"
+        assert result.match[0, result.methods.index("patching")]
+        assert result.accuracy.low < 0.25 < result.accuracy.high
+        assert "the accuracy does not clearly beat the majority class" in result.verdict.sentence
 
     def test_a_model_blind_to_one_target_is_mixed(self, recover: Callable) -> None:
         """Of 1287 sets of 5 of 13, only nine hold the four that the model looks at.

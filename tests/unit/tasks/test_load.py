@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks import TASKS, RuleAnd, SparseAnd, Task, TaskError, load_task, task_from_dict
+from tasks import TASKS, Junta, Majority, Or, Parity, RuleAnd, SparseAnd, Task, TaskError, load_task, task_from_dict
 
 ALL = [
     SparseAnd(1, (0,)),
@@ -16,9 +16,14 @@ ALL = [
     SparseAnd(7, (2, 5), p="tutorial"),
     RuleAnd(11, ((3, 7), (2, 5))),
     RuleAnd(9, ((0,), (2, 3), (0, 2, 6), (3, 5, 6, 7)), p=1 / 3, rule_positions=(8, 1)),
+    Or(30, (-3, 12, 24)),
+    Majority(9, (1, 2, 4, 7)),
+    Parity(7, (2, 5), p=0.1),
+    Junta(7, (5, 2), "0100"),
 ]
 SPARSE = SparseAnd(5, (1, 3), p=0.25).to_dict()
 RULE = RuleAnd(5, ((0, 1), (2,)), p=0.25).to_dict()
+JUNTA = Junta(5, (1, 3), "0110", p=0.25).to_dict()
 
 
 def test_the_content_by_hand() -> None:
@@ -28,6 +33,8 @@ def test_the_content_by_hand() -> None:
     assert RULE == {
         "schema": 1, "task": "rule-and", "n_ctx": 5, "rule_positions": [4], "targets": [[0, 1], [2]], "p": 0.25,
     }  # fmt: skip
+    assert JUNTA == {**SPARSE, "task": "junta", "table": "0110"}
+    assert Or(5, (1, 3), p=0.25).to_dict() == {**SPARSE, "task": "or"}
 
 
 @pytest.mark.parametrize("task", ALL, ids=str)
@@ -43,7 +50,8 @@ def test_round_trip(task: Task, tmp_path: Path) -> None:
 
 
 def test_every_task_has_a_name() -> None:
-    assert {"sparse-and": SparseAnd, "rule-and": RuleAnd} == TASKS
+    named = {"sparse-and": SparseAnd, "rule-and": RuleAnd, "or": Or, "majority": Majority, "parity": Parity}
+    assert {**named, "junta": Junta} == TASKS
 
 
 @pytest.mark.parametrize("content", [SPARSE, RULE])
@@ -65,7 +73,10 @@ def test_an_unknown_field_is_refused() -> None:
         ({"schema": "1"}, "schema '1' is not known; this version reads schema 1"),
         ({"schema": True}, "schema True is not known; this version reads schema 1"),
         ({"schema": 1.0}, "schema 1.0 is not known; this version reads schema 1"),
-        ({"task": "parity"}, "task 'parity' is not known; the tasks are ['rule-and', 'sparse-and']"),
+        (
+            {"task": "xor"},
+            "'xor' is not known; the tasks are ['junta', 'majority', 'or', 'parity', 'rule-and', 'sparse-and']",
+        ),
         ({"task": None}, "task None is not known"),
         ({"task": []}, "task [] is not known"),
         ({"n_ctx": "5"}, "n_ctx is '5'; a task needs a whole number"),
@@ -118,6 +129,31 @@ def test_wrong_values_are_refused(change: dict[str, Any], message: str) -> None:
 def test_wrong_rules_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(TaskError, match=re.escape(message)):
         task_from_dict({**RULE, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"table": "011"}, "the table has 3 entries; 2 targets need 2**2 = 4"),
+        ({"table": "0000"}, "the table is constant"),
+        ({"table": "0101"}, "does not depend on targets [1]; leave them out: targets 3 with table 01"),
+        ({"table": [0, 1, 1, 0]}, "table [0, 1, 1, 0] is not a text of 0 and 1"),
+        ({"table": None}, "table None is not a text of 0 and 1"),
+        ({"targets": [[3, 1]]}, "does not describe a junta task; it would read as"),
+        ({"rule_positions": [4]}, "does not describe a junta task; it would read as"),
+        ({"task": "parity"}, "missing fields [], unknown fields ['table']"),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_juntas_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=re.escape(message)):
+        task_from_dict({**JUNTA, **change})
+
+
+def test_a_junta_needs_its_table() -> None:
+    with pytest.raises(TaskError, match=r"missing fields \['table'\], unknown fields \[\]; .* 'table', 'targets'"):
+        task_from_dict({k: v for k, v in JUNTA.items() if k != "table"})
 
 
 @pytest.mark.parametrize(("content", "kind"), [([], "list"), ("sparse-and", "str"), (None, "NoneType"), (3, "int")])

@@ -1,18 +1,37 @@
 """Pairs that differ in one bit: which bit, and what it does to the label."""
 
 import itertools
+from typing import cast
 
 import pytest
 import torch
 from scipy.stats import chisquare
 
-from tasks import Conjunction, RuleAnd, SparseAnd, TaskError, draw_pairs, flip_bits
-from tasks.pairs import Pairs
+from tasks import (
+    Conjunction,
+    Junta,
+    Majority,
+    Or,
+    Parity,
+    RuleAnd,
+    SparseAnd,
+    TargetFunction,
+    TaskError,
+    draw_pairs,
+    flip_bits,
+)
+from tasks.pairs import PairKind, Pairs
 
 SPARSE = SparseAnd(7, (1, 4, 5))
 RULE = RuleAnd(11, ((2, 7), (8, 9)))
 UNEQUAL = RuleAnd(9, ((0,), (2, 3), (0, 2, 6), (3, 5, 6, 7)), rule_positions=(8, 1))
 EVERY_RULE = [(task, rule) for task in (SPARSE, RULE, UNEQUAL) for rule in range(task.n_rules)]
+FUNCTIONS = [
+    Or(7, (1, 4, 5)),
+    Majority(8, (0, 2, 3, 7), p=0.3),
+    Parity(7, (6, 1)),
+    Junta(9, (2, 3, 7), "00011001"),
+]
 N = 60
 
 
@@ -77,6 +96,36 @@ def test_rule_pairs_clear_any_target_of_the_other_rule_that_is_not_shared() -> N
     assert cleared == {2, 3}
 
 
+@pytest.mark.parametrize("task", FUNCTIONS, ids=str)
+def test_pairs_of_functions_of_targets(task: TargetFunction) -> None:
+    targets = set(task.targets[0])
+    for kind, positions in (("target", targets), ("non-target", set(range(task.n_ctx)) - targets)):
+        for position in (None, *positions):
+            pairs = draw_pairs(task, cast(PairKind, kind), N, seeded(), position=position)
+            assert ((pairs.clean != pairs.corrupted).sum(dim=1) == 1).all()
+            assert (pairs.clean != pairs.corrupted).nonzero()[:, 1].tolist() == pairs.position.tolist()
+            assert set(pairs.position.tolist()) == (positions if position is None else {position})
+            assert torch.equal(pairs.clean_label, task.label(pairs.clean))
+            assert torch.equal(pairs.corrupted_label, task.label(pairs.corrupted))
+            assert pairs.clean_label.all()
+            assert bool(pairs.corrupted_label.any()) == (kind == "non-target")
+            assert pairs.rule.tolist() == [0] * N
+
+
+def test_the_bits_outside_the_targets_keep_their_distribution() -> None:
+    task, n = Majority(5, (1, 2, 4), p=0.3), 6000
+    for kind in ("target", "non-target"):
+        pairs = draw_pairs(task, cast(PairKind, kind), n, seeded(4))
+        others = (2 * pairs.clean[:, 0] + pairs.clean[:, 3]).bincount(minlength=4)
+        assert chisquare(others, [n * 0.49, n * 0.21, n * 0.21, n * 0.09]).pvalue > 1e-3
+        # two of three targets are 1 in every input in which some target decides
+        assert (pairs.clean[:, [1, 2, 4]].sum(dim=1) == 2).all()
+        assert (
+            chisquare((4 * pairs.clean[:, 1] + 2 * pairs.clean[:, 2] + pairs.clean[:, 4]).bincount()[[3, 5, 6]]).pvalue
+            > 1e-3
+        )
+
+
 @pytest.mark.parametrize(("kind", "position"), [("target", 4), ("non-target", 6), ("target", -3), ("non-target", -7)])
 def test_a_given_position_is_the_one_that_flips(kind, position: int) -> None:
     pairs = draw_pairs(SPARSE, kind, 13, seeded(), position=position)
@@ -119,6 +168,11 @@ def test_one_pair_and_one_bit() -> None:
         (SparseAnd(3, range(3)), "non-target", {}, r"this task has no non-target position to flip"),
         (SPARSE, "target", {"rule": 1}, r"rule 1 does not exist; this task has rules 0 to 0"),
         (RULE, "rule", {"rule": -1}, r"rule -1 does not exist; this task has rules 0 to 1"),
+        (FUNCTIONS[0], "rule", {}, "or has no rule bit to flip; use kind 'target' or 'non-target'"),
+        (FUNCTIONS[0], "target", {"position": 0}, r"position 0 is not a target position; those are \[1, 4, 5\]"),
+        (FUNCTIONS[2], "non-target", {"position": 6}, "position 6 is not a non-target position"),
+        (FUNCTIONS[3], "target", {"rule": 1}, "rule 1 does not exist; this task has rules 0 to 0"),
+        (Parity(2, (0, 1)), "non-target", {}, "this task has no non-target position to flip"),
         (SPARSE, "traget", {}, r"kind 'traget' is not known; choose one of \('target', 'non-target', 'rule'\)"),
         (
             RuleAnd(6, ((0, 1, 2), (0, 2))),
@@ -130,7 +184,7 @@ def test_one_pair_and_one_bit() -> None:
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_impossible_pairs(task: Conjunction, kind, options: dict, message: str) -> None:
+def test_impossible_pairs(task: Conjunction | TargetFunction, kind, options: dict, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         draw_pairs(task, kind, 5, seeded(), **options)
 
