@@ -137,25 +137,17 @@ def analyze(
             if isinstance(result, VariableCreation):
                 tested.append(result)
             bar.advance()
-    ordered = write_order(path, content)
     lines = [line for run, r in zip(runs, recoveries, strict=False) for line in verdict_lines(run, r)]
     if tested and (claims or len(runs) > 1):
         lines += write_claims(path, tested)
+    lines += write_order(path, content)
     if len(runs) > 1 and len(recoveries) == len(runs):
         summary = write_overview(path, runs, recoveries)
         if not quiet:
             print_overview(runs, recoveries, summary)
-        return {"overview": summary, "runs": content}, [
-            *lines,
-            *ordered,
-            f"overview: {path / 'analyses' / 'overview.csv'}",
-        ]
+        return {"overview": summary, "runs": content}, [*lines, f"overview: {path / 'analyses' / 'overview.csv'}"]
     written = [str(run.path / "analyses" / analysis.NAME) for run, analysis in work]
-    return content if len(runs) > 1 else content[runs[0].path.name], [
-        *lines,
-        *ordered,
-        *(f"written: {w}" for w in written),
-    ]
+    return content if len(runs) > 1 else content[runs[0].path.name], [*lines, *(f"written: {w}" for w in written)]
 
 
 def demo(out: Path, *, quiet: bool = False) -> Said:
