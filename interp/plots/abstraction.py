@@ -10,6 +10,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from interp.errors import BoolensError
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.effects import RECOVERED, draw_map
 from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
@@ -53,7 +54,8 @@ def plot_abstraction(
         recovered, recovered_low, recovered_high: fraction of the loss under each hypothesis; bars end at −1, the
             numbers beside them tell; NaN where undefined.
         accuracy: of the scrubbed model.
-        sources, variables, sites, hooks, aligned, aligned_hooks, directions, hypotheses: names.
+        sources: names of one or two.
+        variables, sites, hooks, aligned, aligned_hooks, directions, hypotheses: names.
         targets: one sequence of positions a rule; those of all rules are marked.
         rule_positions: where the rule bits stand.
     """
@@ -87,33 +89,36 @@ def plot_abstraction(
     target_sets = lengths.targets(targets, n_ctx)
     where_rule = positions_within("rule_positions", rule_positions, n_ctx)
 
+    if len(source_names) > 2:
+        raise BoolensError(f"sources names {len(source_names)}, but there is room for 2; draw the others apart")
     down = -(-n_hooks // ACROSS)
     rows_high = max(1.0, 0.17 * n_variables + 0.9)
     heights = [rows_high + 0.75, rows_high * down + 0.3, 2.6]
     width = min(13.0, max(8.6, ACROSS * panel_width(n_ctx, 2.4, 3.6) + 1.4))
     with styled():
         fig = Figure(figsize=(width, sum(heights) + 0.5), layout="constrained")
-        top, middle, bottom = fig.subfigures(3, 1, height_ratios=heights)
-        axes = top.subplots(1, len(source_names), squeeze=False)[0]
+        grid = fig.add_gridspec(down + 2, 6, height_ratios=[heights[0], *[rows_high] * down, heights[2]])
+        axes = [fig.add_subplot(grid[0, 3 * s : 3 * s + 3]) for s in range(len(source_names))]
         columns = [*site_names, *BASELINES]
         for s, ax in enumerate(axes):
             shown = np.concatenate([whole[s], floor.T], axis=1)
             draw_shares(ax, shown, variable_names if s == 0 else [""] * n_variables)
             write_shares(ax, shown)
-            ax.set_xticks(range(len(columns)), columns, rotation=40, ha="right", rotation_mode="anchor")
+            ax.set_xticks(range(len(columns)), columns, rotation=90)
             ax.axvline(len(site_names) - 0.5, color="black", linewidth=1)
             ax.set_title(f"whole sites, {source_names[s]} source")
-        for number, ax in enumerate(np.ravel(middle.subplots(down, ACROSS, squeeze=False))):
-            if number >= n_hooks:
-                ax.remove()
-                continue
+        panels = []
+        for number in range(n_hooks):
+            row, column = divmod(number, ACROSS)
+            ax = fig.add_subplot(grid[1 + row, 2 * column : 2 * column + 2])
+            panels.append(ax)
             draw_shares(ax, single[number], variable_names if number % ACROSS == 0 else [""] * n_variables)
             position_axis(ax, n_ctx, label="position (index)")
             mark_targets(ax, all_targets(target_sets), where_rule)
             ax.set_title(f"one position of {hook_names[number]}")
         colours = ScalarMappable(Normalize(0, 1), RECOVERED)
-        middle.colorbar(colours, ax=middle.axes, label="IIA", fraction=0.03, aspect=18, pad=0.01)
-        beside, scrubbing = bottom.subplots(1, 2, width_ratios=[1.3, 1])
+        fig.colorbar(colours, ax=[*axes, *panels], label="IIA", fraction=0.2 / width, aspect=30, pad=0.01)
+        beside, scrubbing = fig.add_subplot(grid[-1, :3]), fig.add_subplot(grid[-1, 3:])
         draw_directions(beside, along, aligned_names, aligned_hook_names)
         draw_scrubbing(scrubbing, left, hypothesis_names)
         handles = [*target_handles(target_sets, where_rule, spell_out=True), *kind_handles(direction_names)]

@@ -50,7 +50,7 @@ def test_logits_along_directions_by_hand(
 
 def test_rows_of_a_pairing(pairs: Any, generator: torch.Generator, random_attention: Callable) -> None:
     for hook in (EMBED, Z):
-        pairing = pair_activations(random_attention(N_CTX), *pairs, hook)
+        pairing = pair_activations(random_attention(N_CTX), pairs[0], pairs[1], hook)
         directions, rows = random_directions(pairing, 2, generator), torch.tensor([7, 2])
         torch.testing.assert_close(
             aligned_logits(pairing.rows(rows), directions), aligned_logits(pairing, directions)[:, rows]
@@ -60,15 +60,16 @@ def test_rows_of_a_pairing(pairs: Any, generator: torch.Generator, random_attent
 def reading_model(scale: float = 1.0) -> HookedAttention:
     """Even attention, one query read: the logit is scale · (mean of the bits − 1/2). Head 1 reads the same always."""
     model = HookedAttention(AttentionConfig(n_ctx=N_CTX, d_model=2, n_heads=2, bias=True)).double().eval()
+    values = {
+        "W_E": [[0, 0], [1, 0]],
+        "W_pos": [[0, 1]] * N_CTX,
+        "W_V": [[[1], [0]], [[0], [1]]],
+        "W_readout": [[[scale * (pos == 0)], [0]] for pos in range(N_CTX)],
+        "b_readout": -0.5 * scale,
+    }
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()
-        model.W_E[1, 0] = 1.0
-        model.W_pos[:, 1] = 1.0
-        model.attn.W_V[0, 0, 0] = 1.0
-        model.attn.W_V[1, 1, 0] = 1.0
-        model.W_readout[0, 0, 0] = scale
-        model.b_readout -= 0.5 * scale  # pyright: ignore[reportOperatorIssue]
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.tensor(values.get(name.rsplit(".", 1)[-1], 0), dtype=torch.float64))
     return model
 
 
@@ -105,7 +106,9 @@ def test_the_same_generator_the_same_direction_and_no_trace(pairs: Any, random_a
     state = torch.get_rng_state()
     with torch.no_grad():  # as analyses run
         first, again = (
-            learn_direction(pair_activations(model, *pairs, EMBED), expected, torch.Generator().manual_seed(2), steps=3)
+            learn_direction(
+                pair_activations(model, pairs[0], pairs[1], EMBED), expected, torch.Generator().manual_seed(2), steps=3
+            )
             for _ in range(2)
         )
     assert torch.equal(first, again)
