@@ -161,7 +161,7 @@ def test_a_site_that_never_differs_has_no_direction(compute: Callable) -> None:
     """With W_V zero z is the same for all inputs; the search at the embeddings is not held up by it."""
     model = HookedAttention(AttentionConfig(n_ctx=4, d_model=3)).double().eval()
     with torch.no_grad():
-        model.attn.W_V.zero_()
+        model.attn.get_parameter("W_V").zero_()
     with pytest.warns(UndefinedWarning):
         result = compute(model, SparseAnd(4, (1, 2)))
     assert np.isnan(result.alignment[1][:, [0, 2]]).all()
