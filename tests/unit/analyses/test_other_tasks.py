@@ -39,7 +39,7 @@ TARGETS = (2, 5, 6)
     ],
     ids=["or", "majority", "parity", "junta"],
 )
-@pytest.mark.filterwarnings("ignore:the intervention at .* changes no activation")
+@pytest.mark.filterwarnings("ignore::UserWarning")  # as in analyze: unchanged or undefined cells
 def test_every_analysis_applies(
     task: Task, threshold: float, weighing_model: Callable, write_run: Callable[..., Run], tmp_path: Path
 ) -> None:
