@@ -100,7 +100,7 @@ def stack_logits(
         else:
             logits, fits = stacked_logits(cfg, block.views(flat), inputs.numbers.long())
         for m in (~fits).nonzero()[:, 0].tolist():
-            logits[m] = block.model(cfg, flat[m])(inputs.x(m))
+            logits[m] = wide_logits(cfg, block, flat[m], inputs.x(m))
         return logits
 
 
@@ -134,20 +134,37 @@ def stack_gradient(
                 logits, fits = _number_logits(cfg, block.views(leaf), inputs.numbers, keep), torch.ones(len(flat)) > 0
             gradient = torch.autograd.grad(mean_loss(logits, y).sum(), leaf)[0]
     for m in (~fits).nonzero()[:, 0].tolist():
-        gradient[m] = model_gradient(cfg, block, flat[m], inputs.x(m), y[m])
+        gradient[m] = wide_gradient(cfg, block, flat[m], inputs.x(m), y[m])
     return gradient
 
 
-def model_gradient(
+def wide_logits(
+    cfg: ModelConfig, block: ParameterBlock, row: Float[Tensor, " parameter"], x: Int[Tensor, "batch pos"]
+) -> Float[Tensor, " batch"]:
+    """Logits of an attention model whose scores are too far apart for tables in float32: right for any finite scores.
+
+    Through tables in float64 or, where these do not hold them either, through the model itself.
+    """
+    assert isinstance(cfg, AttentionConfig)
+    logits, fits = stacked_logits(cfg, block.views(row.double()[None]), x[None])
+    return logits[0].to(row.dtype) if fits else block.model(cfg, row)(x)
+
+
+def wide_gradient(
     cfg: ModelConfig,
     block: ParameterBlock,
     row: Float[Tensor, " parameter"],
     x: Int[Tensor, "batch pos"],
     y: Float[Tensor, " batch"],
 ) -> Float[Tensor, " parameter"]:
-    """The gradient of one model's `mean_loss` through the model itself: right for any finite scores, and slow."""
-    model = block.model(cfg, row)
+    """The gradient of its `mean_loss`, likewise."""
+    assert isinstance(cfg, AttentionConfig)
+    leaf = row.detach().requires_grad_()
     with torch.enable_grad():
+        logits, fits = stacked_logits(cfg, block.views(leaf.double()[None]), x[None])
+        if fits:
+            return torch.autograd.grad(mean_loss(logits, y.to(logits)[None]).sum(), leaf)[0]
+        model = block.model(cfg, row)
         loss = mean_loss(model(x)[None], y[None]).sum()
         return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
 

@@ -22,7 +22,7 @@ from interp.errors import BoolensError
 from interp.memory import models_at_once
 from interp.packed import Kernel
 from interp.seeds import torch_generator
-from interp.stack import Inputs, ParameterBlock, mean_loss, model_gradient, stack_gradient, stack_logits
+from interp.stack import Inputs, ParameterBlock, mean_loss, stack_gradient, stack_logits, wide_gradient
 from interp.threads import suited_threads
 from interp.training_state import State, restore_state, save_state
 
@@ -245,7 +245,7 @@ class _Chunk:
                 self.step += 1
 
     def take_compiled_steps(self, n_steps: int) -> None:
-        """The same by the kernel; a model that it cannot compute takes its steps through the model itself."""
+        """The same by the kernel; models that it cannot compute take the steps that are left in float64."""
         assert self.inputs.packed
         assert isinstance(self.model_cfg, AttentionConfig)
         if self.cfg.batch_size:
@@ -260,11 +260,12 @@ class _Chunk:
             rows = np.broadcast_to(np.arange(self.cfg.n_train), (len(self.jobs), 1, self.cfg.n_train)).copy()
         kernel, parameters = Kernel(self.model_cfg, self.block.shapes), (self.flat, self.m, self.v)
         taken = kernel.train(parameters, self.inputs.packed, self.y, rows, sizes, self.step, self.cfg.lr)
-        for i, done in enumerate(taken.tolist()):
-            for step in range(done, n_steps):
+        for i in (taken < n_steps).nonzero()[:, 0].tolist():
+            x = self.inputs.x(i)
+            for step in range(int(taken[i]), n_steps):
                 chosen = rows[i, step % rows.shape[1], : sizes[step]]
-                x, y = self.inputs.x(i)[chosen], self.y[i][chosen]
-                self.adam(i, model_gradient(self.model_cfg, self.block, self.flat[i], x, y), self.step + step)
+                g = wide_gradient(self.model_cfg, self.block, self.flat[i], x[chosen], self.y[i][chosen])
+                self.adam(i, g, self.step + step)
         self.step += n_steps
 
     def gradient(self) -> Tensor:

@@ -154,7 +154,8 @@ class TestAgainstTheModels:
         monkeypatch.setattr(stack.ParameterBlock, "model", lambda b, c, row: alone.append(row) or build(b, c, row))
         found = ours(models, x, y, dtype)
         rows = ParameterBlock(models[0]).flatten(models).to(dtype)
-        assert [row.tolist() for row in alone] == [rows[2].tolist(), rows[3].tolist()] * 2
+        through_themselves = (3,) if dtype == torch.float32 else (2, 3)  # float32's third one has tables in float64
+        assert [row.tolist() for row in alone] == [rows[m].tolist() for m in through_themselves] * 2
         for mine, theirs in zip(found, reference(models, x, y), strict=True):
             for m, atol in enumerate((1e-5, 3e-4, 3e-4, 1e-2) if dtype == torch.float32 else (1e-11,) * 4):
                 assert worst(mine[m], theirs[m]) < atol
