@@ -201,7 +201,7 @@ class TestTrain:
         code, out, err = boolens("train", "sparse-and", *QUICK, "--out", tmp_path / "json", "--json")
         assert (code, err, out.count("\n")) == (0, "", 1)
         (content,) = json.loads(out)
-        assert content.keys() == {"run", "seed", "task", "accuracy"}
+        assert content.keys() == {"run", "seed", "task", "accuracy", "p_true"}
 
     def test_options_from_a_file_yield_to_the_command_line(self, boolens: Callable, tmp_path: Path) -> None:
         options = {"n_ctx": 7, "targets": "1,5", "steps": 3, "lr": 0.5, "p": 0.6, "n_train": 40, "n_valid": 50}

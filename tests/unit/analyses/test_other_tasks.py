@@ -40,7 +40,7 @@ TARGETS = (2, 5, 6)
     ids=["or", "majority", "parity", "junta"],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")  # as in analyze: unchanged or undefined cells
-def test_every_analysis_applies(
+def test_every_analysis_that_applies(
     task: Task, threshold: float, weighing_model: Callable, write_run: Callable[..., Run], tmp_path: Path
 ) -> None:
     model = weighing_model([64.0 if pos in TARGETS else 1.0 for pos in range(9)], 64 * threshold).float()
@@ -48,7 +48,9 @@ def test_every_analysis_applies(
     results: dict[str, Any] = {}
     for name in NAMES:
         analysis = load_analysis(name)
-        assert analysis.applies(run)
+        assert analysis.applies(run) == (name not in ("abstraction", "formation"))  # of ANDs; of runs with snapshots
+        if not analysis.applies(run):
+            continue
         results[name] = analysis.compute(run)
         assert len(results[name].to_rows().rows) > 0
     groups = ("target 2", "target 5", "target 6", "non-targets")
