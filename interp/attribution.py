@@ -21,6 +21,7 @@ from interp.effects import Mode
 from interp.errors import BoolensError
 from interp.exact import covers, exact_sweep
 from interp.hooks import HookFunction, LogitReader, hooked, quietly, read_logit, resolve_hooks
+from interp.interventions.edits import fitted
 
 Rule = Literal["gauss-legendre", "trapezoid"]
 
@@ -171,12 +172,7 @@ def _attribute(
 ) -> Attribution:
     before, activation = _recorded(model, x, hook, logit)
     names, axes = _axes(hook, activation.ndim, over)
-    if values.shape[1:] != activation.shape[1:] or values.shape[:1] not in ((1,), activation.shape[:1]):
-        raise BoolensError(
-            f"{hook}: values of shape {tuple(values.shape)} do not fit the activation's {tuple(activation.shape)}; "
-            "only the batch axis may be 1"
-        )
-    difference = values.detach().to(activation) - activation
+    difference = fitted(values.detach(), activation, hook) - activation
     if not bool(difference.isfinite().all()):
         raise BoolensError(f"{hook}: attribution needs finite values; remove keys with the exact engine instead")
     gradient = torch.zeros_like(activation)

@@ -20,6 +20,7 @@ from interp.config import AttentionConfig
 from interp.errors import BoolensError
 from interp.exact_terms import reads, row_outputs, swapped
 from interp.hooks import resolve_hooks, run
+from interp.interventions.edits import UnchangedWarning, check_fits
 
 if TYPE_CHECKING:
     from interp.models import HookedAttention
@@ -97,8 +98,6 @@ def exact_sweep(
             base = logit.view(-1, *[1] * len(axes))
             result[rows] = torch.where(same, base, base + change)
     if not changed:
-        from interp.interventions import UnchangedWarning
-
         message = f"the intervention at {hook} changes no activation on these {len(x)} inputs"
         warnings.warn(message, UnchangedWarning, stacklevel=2)
     return result.movedim(0, -1)
@@ -179,11 +178,7 @@ def _shape(model: "HookedAttention", batch: int, hook: str) -> tuple[int, ...]:
 
 
 def _fitted(values: Tensor, shape: tuple[int, ...], hook: str, model: "HookedAttention") -> Tensor:
-    if values.shape[1:] != shape[1:] or values.shape[:1] not in ((1,), shape[:1]):
-        raise BoolensError(
-            f"{hook}: values of shape {tuple(values.shape)} do not fit the activation's {shape}; "
-            "only the batch axis may be 1"
-        )
+    check_fits(values, shape, hook)
     return values.detach().to(model.W_readout)
 
 

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from einops import rearrange
 from jaxtyping import Bool, Float, Int
-from scipy.stats import rankdata
 from torch import Tensor
 
 from interp.attention import effective_attention
 from interp.errors import BoolensError
+from interp.selection import auroc_of_labels
 from interp.stack import mean_loss
 from interp.statistics import clopper_pearson
 from interp.tables import Tables, columns
@@ -48,17 +48,8 @@ def label_measures(logit: Float[Tensor, " batch"], y: Bool[Tensor, " batch"]) ->
     return {
         "valid-accuracy": float(((logit > 0) == y).double().mean()),
         "valid-loss": float(mean_loss(logit.double()[None], y.double()[None])),
-        "logit-auroc": auroc(logit.double().numpy(), y.numpy()),
+        "logit-auroc": auroc_of_labels(logit.double().numpy(), y.numpy()),
     }
-
-
-def auroc(scores: Float[np.ndarray, " batch"], y: Bool[np.ndarray, " batch"]) -> float:
-    """Area under the ROC curve, the Mann–Whitney U over its largest value; NaN where all labels are the same."""
-    n_true = int(y.sum())
-    pairs = n_true * (len(y) - n_true)
-    if not pairs:
-        return math.nan
-    return (float(rankdata(scores)[y].sum()) - n_true * (n_true + 1) / 2) / pairs
 
 
 def attention_measures(

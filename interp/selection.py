@@ -1,9 +1,10 @@
 """How well scores of positions pick out a set of indices."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.stats import rankdata
 
 from interp.errors import BoolensError
@@ -12,18 +13,23 @@ from interp.errors import BoolensError
 def auroc(scores: Float[np.ndarray, " pos"], chosen: Sequence[int], candidates: Sequence[int]) -> float:
     """Probability that a chosen index has a larger score than another candidate, ties counting half.
 
-    It is the Mann–Whitney U statistic of the two groups over its largest value: 1 where every chosen index is above
-    every other, 0.5 by chance. NaN where a score is, or where nothing is left beside the chosen ones.
+    1 where every chosen index is above every other, 0.5 by chance. NaN where a score is, or where nothing is left
+    beside the chosen ones.
 
     Raises:
         BoolensError: chosen indices that are not among the candidates, none, or an index given twice.
     """
     values, inside = _split(scores, chosen, candidates)
-    n_in, n_out = int(inside.sum()), int((~inside).sum())
-    if n_out == 0 or not np.isfinite(values).all():
-        return float("nan")
-    ranks = rankdata(values)
-    return float((ranks[inside].sum() - n_in * (n_in + 1) / 2) / (n_in * n_out))
+    return auroc_of_labels(values, inside) if np.isfinite(values).all() else math.nan
+
+
+def auroc_of_labels(scores: Float[np.ndarray, " sample"], y: Bool[np.ndarray, " sample"]) -> float:
+    """Area under the ROC curve, the Mann–Whitney U over its largest value; NaN where all labels are the same."""
+    n_true = int(y.sum())
+    pairs = n_true * (len(y) - n_true)
+    if not pairs:
+        return math.nan
+    return (float(rankdata(scores)[y].sum()) - n_true * (n_true + 1) / 2) / pairs
 
 
 def precision_at(scores: Float[np.ndarray, " pos"], chosen: Sequence[int], candidates: Sequence[int]) -> float:
@@ -36,7 +42,7 @@ def precision_at(scores: Float[np.ndarray, " pos"], chosen: Sequence[int], candi
     """
     values, inside = _split(scores, chosen, candidates)
     if not np.isfinite(values).all():
-        return float("nan")
+        return math.nan
     s = int(inside.sum())
     border = np.sort(values)[-s]
     above, tied = values > border, values == border

@@ -49,12 +49,17 @@ def fitted(values: Tensor, activation: Tensor, hook: str) -> Tensor:
     Raises:
         BoolensError: shapes that differ otherwise.
     """
-    if values.shape[1:] != activation.shape[1:] or values.shape[:1] not in ((1,), activation.shape[:1]):
-        raise BoolensError(
-            f"{hook}: values of shape {tuple(values.shape)} do not fit the activation's "
-            f"{tuple(activation.shape)}; only the batch axis may be 1"
-        )
+    check_fits(values, activation.shape, hook)
     return values.to(activation).expand_as(activation)
+
+
+def check_fits(values: Tensor, shape: tuple[int, ...], hook: str) -> None:
+    """BoolensError unless values are as large as an activation of that shape; only their batch axis may be 1."""
+    if values.shape[1:] != shape[1:] or values.shape[:1] not in ((1,), shape[:1]):
+        raise BoolensError(
+            f"{hook}: values of shape {tuple(values.shape)} do not fit the activation's {tuple(shape)}; "
+            "only the batch axis may be 1"
+        )
 
 
 def cell_mask(activation: Tensor, hook: str, selected: Mapping[str, tuple[int, ...]]) -> Bool[Tensor, "1 *axes"]:

@@ -11,7 +11,6 @@ import torch
 from interp import BoolensError, HookedAttention, attention_tables
 from interp.formation import (
     attention_measures,
-    auroc,
     flip_scores_of,
     label_measures,
     lock_on,
@@ -21,6 +20,7 @@ from interp.formation import (
 )
 from interp.hooks import run
 from interp.recovery import flip_scores
+from interp.selection import auroc_of_labels
 from interp.statistics import clopper_pearson
 
 PATTERN = "blocks.0.attn.hook_pattern"
@@ -38,12 +38,12 @@ class TestLabels:
         draw = np.random.default_rng(4)
         scores, y = draw.integers(0, 6, 31).astype(float), draw.random(31) < 0.4
         pairs = [(a > b) + 0.5 * (a == b) for a in scores[y] for b in scores[~y]]
-        assert auroc(scores, y) == pytest.approx(np.mean(pairs))
-        assert auroc(-scores, y) == pytest.approx(1 - np.mean(pairs))
+        assert auroc_of_labels(scores, y) == pytest.approx(np.mean(pairs))
+        assert auroc_of_labels(-scores, y) == pytest.approx(1 - np.mean(pairs))
 
     @pytest.mark.parametrize("label", [True, False])
     def test_auroc_of_one_class_is_undefined(self, label: bool) -> None:
-        assert math.isnan(auroc(np.arange(3.0), np.full(3, label)))
+        assert math.isnan(auroc_of_labels(np.arange(3.0), np.full(3, label)))
 
     def test_accuracy_and_loss(self) -> None:
         logit, y = torch.tensor([2.0, -1.0, 0.0, 3.0]), torch.tensor([True, False, True, False])
