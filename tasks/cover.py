@@ -49,7 +49,8 @@ def label_cover(task: Task) -> list[LabelBox]:
             boxes.append(LabelBox(rule, fixed, label))
             if len(boxes) > MAX_BOXES:
                 raise TaskError(
-                    f"{task.NAME} of {len(targets)} targets has more than {MAX_BOXES} boxes of one label; use fewer targets"
+                    f"{task.NAME} of {len(targets)} targets has more than {MAX_BOXES} boxes of one label; "
+                    "use fewer targets"
                 )
     return boxes
 

@@ -1,10 +1,10 @@
 """An upper bound on a sum of ratios over a box of inputs, of which at most so many bits are unlikely ones.
 
-Each ratio's largest value z over the box is found exactly by Dinkelbach's iteration (1967): pick for every key the bit
-with the larger n − z a until z stops growing. As N − z D <= 0 throughout the box, N / D <= z + (N − z D) / D_max, which
-is additive in the bits. Added up over the terms, all queries share the same bits, so the maximum of the sum is taken bit
-by bit. Where a query's own bit is free its two functions differ; their mean is additive, their difference an interaction
-of two bits, and those are bounded by their absolute values.
+Each ratio's largest value z over the box is found exactly by Dinkelbach's iteration (1967): pick for every key the
+bit with the larger n − z a until z stops growing. As N − z D <= 0 throughout the box, N / D <= z + (N − z D) / D_max,
+which is additive in the bits. Added up over the terms, all queries share the same bits, so the maximum of the sum is
+taken bit by bit. Where a query's own bit is free its two functions differ; their mean is additive, their difference an
+interaction of two bits, and those are bounded by their absolute values.
 """
 
 from typing import NamedTuple
@@ -222,7 +222,7 @@ def ratio(a, n, fixed, q, u, size, counted, limit, gain, chosen):
             d_max += a[k, v]
             d_min += a[k, v]
             chosen[k] = v
-    for step in range(100):
+    for _ in range(100):
         numerator, denominator = 0.0, 0.0
         for k in range(n_ctx):
             numerator += n[k, chosen[k]]

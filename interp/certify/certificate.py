@@ -178,7 +178,7 @@ def _radius(
     most: int,
     until: float,
 ) -> tuple[tuple[int, int], list[tuple[int, float, np.ndarray, str]], int]:
-    """The largest number of harmless changes by one proof after another; wrong inputs with few changes met on the way."""
+    """The largest number of harmless changes, by one proof after another, and wrong inputs with few changes met then."""
     fewest = min((entry[0] for entry in wrong), default=most + 1)
     closest: list[tuple[int, float, np.ndarray, str]] = []
     harmless, n_boxes = -1, 0

@@ -219,7 +219,7 @@ class BoxTables(NamedTuple):
 
 
 def box_tables(terms: Terms, fixed: np.ndarray, label: bool) -> BoxTables:
-    """The tables of a box; numerators have their sign turned where the label is True, so that a sum above 0 is wrong."""
+    """The tables of a box; where the label is True, numerators have their sign turned: a sum above 0 is wrong."""
     allowed = np.ones(terms.score.shape, dtype=bool)
     queries = np.flatnonzero(terms.own >= 0)
     for v in (0, 1):
@@ -253,8 +253,10 @@ def _part(table: BoxTables, code: np.ndarray, positions: np.ndarray) -> Part:
             total = (total[:, None] + each[pos]).reshape(-1, *each.shape[2:])
         return total
 
-    sides = (sums(np.ascontiguousarray(np.moveaxis(side, (-2, -1), (0, 1)))) for side in table[:3])
-    return Part(*sides, sums(code), bits)
+    denominator, numerator, additive = (
+        sums(np.ascontiguousarray(np.moveaxis(side, (-2, -1), (0, 1)))) for side in table[:3]
+    )
+    return Part(denominator, numerator, additive, sums(code), bits)
 
 
 def _single_margin(terms: Terms) -> float:

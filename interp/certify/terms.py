@@ -1,8 +1,10 @@
 """A model's logit as a constant plus ratios of sums over keys, and how far rounding can move it.
 
-logit(x) = bias + sum over positions of additive[pos, x_pos] + sum over terms of N / D,  D = sum over keys a[x_own, key, x_key],  N = sum over keys of
-a[x_own, key, x_key] * value[key, x_key],  a = exp(score): one term for each query and head, `own` its query's position,
-value the key's value vector times the query's readout. Numerators and denominators are additive over positions.
+    logit(x) = bias + sum over positions of additive[pos, x_pos] + sum over terms of N / D
+    D = sum over keys of a[x_own, key, x_key],  N = sum over keys of a[x_own, key, x_key] * value[key, x_key]
+
+with a = exp(score): one term for each query and head, `own` its query's position, value the key's value vector times
+the query's readout. Numerators and denominators are additive over positions.
 """
 
 from dataclasses import dataclass

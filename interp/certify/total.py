@@ -1,4 +1,4 @@
-"""The probability and number of wrong inputs: boxes that are all right or all wrong by their bounds, the rest counted."""
+"""The probability and number of wrong inputs: boxes all right or all wrong by their bounds, the rest counted."""
 
 import heapq
 import math
