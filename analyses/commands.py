@@ -34,6 +34,10 @@ DEMO = {
 def train(given: dict[str, Any]) -> Said:
     """`boolens train`: `given` holds the command's options by name; those left out or None take their defaults."""
     plan = make_plan(given)
+    if given.get("until_certified"):
+        from analyses.certifying import train_certified
+
+        return train_certified(plan, given)
     device = given.get("device") or "cpu"
     tasks = check_plan(plan, resume=bool(given.get("resume")), device=device)
     at_once = models_at_once(plan.model, plan.training, device)
@@ -88,6 +92,7 @@ def make_plan(given: dict[str, Any]) -> Plan:
         seeds=seeds,
         out=Path(options["out"]),
         many=many,
+        source="certified" if given.get("until_certified") else "trained",
     )
 
 

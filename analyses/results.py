@@ -13,6 +13,7 @@ from interp.files import plain, write_csv, write_json
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from analyses.certificate import Settings
     from analyses.hypothesis import Hypothesis
     from analyses.sweeps import SweepOptions
 
@@ -25,6 +26,7 @@ NAMES = (
     "activation-patching",
     "attribution",
     "target-recovery",
+    "certificate",
     "variable-creation",
     "formation",
     "abstraction",
@@ -87,7 +89,7 @@ def chosen_analyses(run: Run, names: Iterable[str] = ()) -> list[Analysis]:
     return named or [a for a in map(load_analysis, NAMES) if a.applies(run)]
 
 
-def run_analysis(analysis: Any, run: Run, options: "SweepOptions | Hypothesis | None" = None) -> Result:
+def run_analysis(analysis: Any, run: Run, options: "SweepOptions | Hypothesis | Settings | None" = None) -> Result:
     """Compute, draw and save one analysis, with the options that it takes, under RUN/analyses/NAME."""
     from interp.plots import save_figure
 

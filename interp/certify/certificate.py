@@ -60,6 +60,7 @@ class Certificate:
     n_changes: int | None
     worst: Int[np.ndarray, " pos"] | None
     radius: tuple[int, int]
+    by_changes: dict[int, int] | None
     method: str
     open: float
     n_boxes: int
@@ -163,6 +164,7 @@ def certify(
         n_changes=nearest[0] if nearest else None,
         worst=max(wrong, key=lambda entry: entry[1])[2] if wrong else None,
         radius=radius,
+        by_changes=dict(sorted(total.by_changes.items())) if counted else {} if proven else None,
         method=method,
         open=total.open + total.unresolved,
         n_boxes=n_boxes + total.n_boxes,
@@ -178,7 +180,7 @@ def _radius(
     most: int,
     until: float,
 ) -> tuple[tuple[int, int], list[tuple[int, float, np.ndarray, str]], int]:
-    """The largest number of harmless changes, by one proof after another, and wrong inputs with few changes met then."""
+    """The largest number of harmless changes, by one proof after another; wrong inputs with few changes met then."""
     fewest = min((entry[0] for entry in wrong), default=most + 1)
     closest: list[tuple[int, float, np.ndarray, str]] = []
     harmless, n_boxes = -1, 0

@@ -3,9 +3,10 @@
 import heapq
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,7 @@ class Total:
     fewest: Int[np.ndarray, " pos"] | None = None
     n_changes: int | None = None
     fewest_unresolved: int | None = None
+    by_changes: Counter[int] = field(default_factory=Counter)
     worst: Int[np.ndarray, " pos"] | None = None
     largest: float = -math.inf
     n_boxes: int = 0
@@ -127,6 +129,8 @@ def _add(total: Total, part: Part, found: Counted, log_mass: float, log_p: np.nd
     total.n_unresolved += int(found.unresolved.sum())
     total.wrong += float(found.wrong.sum(axis=1) @ each)
     total.unresolved += float(found.unresolved.sum(axis=1) @ each)
+    for more in np.flatnonzero(found.wrong.any(axis=0)):
+        total.by_changes[already + int(more)] += int(found.wrong[:, more].sum())
     if found.unresolved.any():
         least = already + int(np.flatnonzero(found.unresolved.any(axis=0))[0])
         total.fewest_unresolved = least if total.fewest_unresolved is None else min(least, total.fewest_unresolved)
@@ -137,10 +141,15 @@ def _add(total: Total, part: Part, found: Counted, log_mass: float, log_p: np.nd
 
 
 def _all_wrong(total: Total, part: Part, mass: float) -> None:
-    total.n_wrong += 2 ** int((part.fixed < 0).sum())
+    free = part.fixed < 0
+    already, n_free = changes(part.fixed, part.side.counted), int(free.sum())
+    n_counted = int((free & (part.side.counted >= 0)).sum())
+    for more in range(n_counted + 1):
+        total.by_changes[already + more] += math.comb(n_counted, more) * 2 ** (n_free - n_counted)
+    total.n_wrong += 2**n_free
     total.wrong += mass
-    typical = np.where(part.fixed >= 0, part.fixed, np.where(part.side.counted == 1, 0, 1)).astype(np.int64)
-    _fewest(total, typical, changes(part.fixed, part.side.counted))
+    typical = np.where(free, np.where(part.side.counted == 1, 0, 1), part.fixed).astype(np.int64)
+    _fewest(total, typical, already)
 
 
 def _fewest(total: Total, x: np.ndarray, n_changes: int) -> None:
