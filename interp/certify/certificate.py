@@ -24,6 +24,10 @@ MAX_BOXES = 4000
 """Boxes that a proof may bound, and each of the proofs about the radius, before counting takes over."""
 
 
+Wrong = tuple[int, float, Int[np.ndarray, " pos"], str]
+"""A wrong input: number of changes, size of its logit, the bits, how it was found."""
+
+
 class Box(NamedTuple):
     """Inputs of one label: the bit where it is fixed, else -1; the bit that counts as a change, else -1."""
 
@@ -109,14 +113,7 @@ def certify(
     for box in boxes:
         key = (box.label, box.counted.tobytes())
         groups.setdefault(key, (side(box.label, box.counted), []))[1].append(box.fixed)
-    wrong: list[tuple[int, float, np.ndarray, str]] = []  # changes, logit, input, how
-    for box in boxes:
-        found = climb_from(side(box.label, box.counted), box.fixed, generator, N_STARTS)
-        if found.counterexample is not None:
-            x = found.counterexample
-            wrong.append((changes(x, box.counted), found.logit, x, "flips of single bits"))
-        if time.monotonic() > until:
-            break
+    wrong = refute(side, boxes, generator, until)
     budget = Budget(MAX_BOXES, until)
     proven, n_boxes = not wrong, 0
     for one_side, fixed in groups.values() if not wrong else ():
@@ -174,15 +171,30 @@ def certify(
     )
 
 
+def refute(
+    side: Callable[[bool, Int[np.ndarray, " pos"]], Side],
+    boxes: Sequence[Box],
+    generator: np.random.Generator,
+    until: float = math.inf,
+) -> list[Wrong]:
+    """Wrong inputs by flips of single bits, at most one a box; none of them proves nothing."""
+    wrong: list[Wrong] = []
+    for box in boxes:
+        found = climb_from(side(box.label, box.counted), box.fixed, generator, N_STARTS)
+        if found.counterexample is not None:
+            x = found.counterexample
+            wrong.append((changes(x, box.counted), found.logit, x, "flips of single bits"))
+        if time.monotonic() > until:
+            break
+    return wrong
+
+
 def _radius(
-    groups: Sequence[tuple[Side, list[np.ndarray]]],
-    wrong: Sequence[tuple[int, float, np.ndarray, str]],
-    most: int,
-    until: float,
-) -> tuple[tuple[int, int], list[tuple[int, float, np.ndarray, str]], int]:
+    groups: Sequence[tuple[Side, list[np.ndarray]]], wrong: Sequence[Wrong], most: int, until: float
+) -> tuple[tuple[int, int], list[Wrong], int]:
     """The largest number of harmless changes, by one proof after another; wrong inputs with few changes met then."""
     fewest = min((entry[0] for entry in wrong), default=most + 1)
-    closest: list[tuple[int, float, np.ndarray, str]] = []
+    closest: list[Wrong] = []
     harmless, n_boxes = -1, 0
     while harmless + 1 < fewest:
         limit = harmless + 1

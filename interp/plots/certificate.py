@@ -19,7 +19,6 @@ from interp.plots.style import (
     bar_width,
     mark_targets,
     panel_width,
-    points_away,
     position_axis,
     styled,
 )
@@ -57,8 +56,8 @@ def plot_certificate(
     if len(bits) != len(rows) or not np.isin(bits, (0, 1)).all():
         raise BoolensError(f"{len(bits)} inputs of {n_ctx} positions for {len(rows)} names; give 0 or 1, one name each")
     with styled():
-        heights = [0.22 * max(len(bits), 1), 1.6]
-        fig = Figure(figsize=(panel_width(n_ctx) + 2.0, sum(heights) + 1.5), layout="constrained")
+        heights = [0.25 * max(len(bits), 1), 1.8]
+        fig = Figure(figsize=(panel_width(n_ctx, least=3.2) + 2.2, sum(heights) + 1.8), layout="constrained")
         above, below = fig.subplots(2, 1, height_ratios=heights)
         draw_inputs(above, bits, rows, all_targets(target_sets), rule_positions, n_ctx)
         draw_shares(below, np.asarray(shares, dtype=np.float64), change, harmless)
@@ -110,15 +109,7 @@ def draw_shares(ax: Axes, shares: NDArray[np.float64], change: str, harmless: in
         ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center")
     if harmless >= 0:
         ax.axvspan(-0.6, harmless + 0.5, color=NEUTRAL, alpha=0.2, linewidth=0)
-        ax.annotate(
-            "all right",
-            (0, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, -2),
-            textcoords=points_away(ax, 2, -3) + ax.get_xaxis_transform(),
-            va="top",
-            color=NEGATIVE,
-        )
+        ax.text(-0.4, 0.96, "all right", transform=ax.get_xaxis_transform(), va="top", color=NEGATIVE)
 
 
 def plot_certificates(
