@@ -56,6 +56,7 @@ class Certified:
         lower, upper: these bounds.
         logit, worst_logit: of the counterexample and of the worst input, by the hooked model in double precision.
         logit_float32: the same of the counterexample in the stored precision.
+        seconds: taken, None for the quick certificate, which is the same every time.
         shares: of inputs by number of changes, how many are wrong, whichever the targets' bits; empty where unknown.
         change: what one change is.
     """
@@ -67,6 +68,7 @@ class Certified:
     logit: float | None
     logit_float32: float | None
     worst_logit: float | None
+    seconds: float | None
     shares: Float[np.ndarray, " change"]
     change: str
     targets: tuple[tuple[int, ...], ...]
@@ -100,7 +102,7 @@ class Certified:
             "margin": found.margin,
             "boxes": found.n_boxes,
             "evaluated": found.n_counted,
-            "seconds": found.seconds,
+            "seconds": self.seconds,
             "sentence": self.sentence,
         }
 
@@ -176,6 +178,7 @@ def compute(run: Run, settings: Settings | None = None) -> Certified:
         logit=logit,
         logit_float32=None if found.counterexample is None else logit_of(run.model, found.counterexample),
         worst_logit=worst,
+        seconds=None if quick else found.seconds,
         shares=shares(task, found.by_changes),
         change=f"{'zeros' if task.p >= 0.5 else 'ones'} outside the targets",
         targets=task.targets,
@@ -262,7 +265,7 @@ def plot(result: Certified) -> "Figure":
     ]
     logits = {"fewest changes": result.logit, "worst": result.worst_logit}
     return plot_certificate(
-        np.array([x for _, x in shown]),
+        np.array([x for _, x in shown], dtype=np.int64).reshape(-1, result.n_ctx),
         result.shares,
         rows=[f"{name}: logit {logits[name]:+.3g}" for name, _ in shown],
         change=result.change,

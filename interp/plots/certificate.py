@@ -52,9 +52,11 @@ def plot_certificate(
     """
     lengths = AxisLengths()
     target_sets = lengths.targets(targets, n_ctx)
-    bits = np.asarray(inputs).reshape(-1, n_ctx)
-    if len(bits) != len(rows) or not np.isin(bits, (0, 1)).all():
-        raise BoolensError(f"{len(bits)} inputs of {n_ctx} positions for {len(rows)} names; give 0 or 1, one name each")
+    bits = np.asarray(inputs)
+    if bits.shape != (len(rows), n_ctx) or not np.isin(bits, (0, 1)).all():
+        raise BoolensError(
+            f"inputs have shape {bits.shape} for {len(rows)} names and {n_ctx} positions; give one row of 0 and 1 a name"
+        )
     with styled():
         heights = [0.25 * max(len(bits), 1), 1.8]
         fig = Figure(figsize=(panel_width(n_ctx, least=3.2) + 2.2, sum(heights) + 1.8), layout="constrained")
