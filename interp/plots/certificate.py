@@ -55,7 +55,7 @@ def plot_certificate(
     bits = np.asarray(inputs)
     if bits.shape != (len(rows), n_ctx) or not np.isin(bits, (0, 1)).all():
         raise BoolensError(
-            f"inputs have shape {bits.shape} for {len(rows)} names and {n_ctx} positions; give one row of 0 and 1 a name"
+            f"inputs have shape {bits.shape} for {len(rows)} names and {n_ctx} positions; give a row of 0 and 1 each"
         )
     with styled():
         heights = [0.25 * max(len(bits), 1), 1.8]
