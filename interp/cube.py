@@ -27,7 +27,7 @@ HEADROOM = float(np.log(np.finfo(np.float64).max)) / 2
 
 
 def cube_logits(
-    tables: Tables, x: Int[Tensor, " pos"] | Sequence[int], free: Sequence[int]
+    tables: Tables, x: Int[Tensor, " pos"] | Int[np.ndarray, " pos"] | Sequence[int], free: Sequence[int]
 ) -> Float[np.ndarray, " input"]:
     """The logits of the 2**n inputs that equal x except at the n free positions, computed in float64.
 
@@ -40,7 +40,11 @@ def cube_logits(
         BoolensError: x that is not one bit a position; free positions out of range, given twice, or more of them than
             LARGEST_CUBE.
     """
-    row, chosen = _checked(tables.n_ctx, x, free)
+    row, chosen = checked_cube(tables.n_ctx, x, free)
+    if len(chosen) > LARGEST_CUBE:
+        raise BoolensError(
+            f"{len(chosen)} free positions are more than {LARGEST_CUBE}; take the cube in parts, with more fixed in x"
+        )
     weighted = column_weights(tables, row, chosen)
     if weighted is None:
         return _listed(tables, row, chosen)
@@ -74,8 +78,7 @@ def column_weights(
         None where no shift is safe.
     """
     n_ctx = tables.n_ctx
-    scores, value, readout = (t.detach().double().cpu().numpy() for t in (tables.scores, tables.value, tables.readout))
-    scores = scores.reshape(-1, n_ctx, 2, n_ctx, 2)
+    scores = tables.scores.detach().double().cpu().numpy().reshape(-1, n_ctx, 2, n_ctx, 2)
     absent = np.arange(2) != row[:, None]
     absent[list(free)] = False
     low = np.where(absent, np.inf, scores).min(axis=-1).max(axis=-1)[..., None, None]
@@ -83,8 +86,13 @@ def column_weights(
     if not gap.max() < HEADROOM:
         return None
     weight = np.exp(gap)
-    shares = np.einsum("dhv,hkv->hdk", readout, value).reshape(-1, n_ctx, 1, n_ctx, 2)
-    return np.stack([weight, weight * shares])
+    return np.stack([weight, weight * value_shares(tables)[:, :, None]])
+
+
+def value_shares(tables: Tables) -> Float[np.ndarray, "head dest src vocab"]:
+    """Each key column's value times the readout of the query's position, summed over d_value: a part of the logit."""
+    value, readout = (t.detach().double().cpu().numpy() for t in (tables.value, tables.readout))
+    return np.einsum("dhv,hkv->hdk", readout, value).reshape(*readout.shape[1::-1], -1, 2)
 
 
 def _outer_sums(
@@ -135,15 +143,18 @@ def _listed(tables: Tables, row: Int[np.ndarray, " pos"], free: Sequence[int]) -
     return out
 
 
-def _checked(n_ctx: int, x: Tensor | Sequence[int], free: Sequence[int]) -> tuple[Int[np.ndarray, " pos"], list[int]]:
+def checked_cube(
+    n_ctx: int, x: Int[Tensor, " pos"] | Int[np.ndarray, " pos"] | Sequence[int], free: Sequence[int]
+) -> tuple[Int[np.ndarray, " pos"], list[int]]:
+    """x as an array, and the free positions counted from the start.
+
+    Raises:
+        BoolensError: x that is not one bit a position; free positions out of range or given twice.
+    """
     row = np.asarray(x)
     if row.shape != (n_ctx,) or not np.isin(row, (0, 1)).all():
         raise BoolensError(f"x has shape {row.shape}; give {n_ctx} bits, each 0 or 1, one a position")
     chosen = [int(pos) + n_ctx * (pos < 0) for pos in free]
     if any(not 0 <= pos < n_ctx for pos in chosen) or len(set(chosen)) < len(chosen):
         raise BoolensError(f"free positions {list(free)}: name each of [0, {n_ctx}) at most once")
-    if len(chosen) > LARGEST_CUBE:
-        raise BoolensError(
-            f"{len(chosen)} free positions are more than {LARGEST_CUBE}; take the cube in parts, with more fixed in x"
-        )
     return row.astype(np.int64), chosen
