@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def verdict_lines(run: "Run", result: "TargetRecovery") -> list[str]:
     """The verdict on one run, in sentences."""
     verdict = result.verdict
-    return [f"{run.path}: {verdict.verdict}. {verdict.sentence}", *(f"  {d}" for d in verdict.disagreements)]
+    return [
+        f"{run.path}: {verdict.verdict}. {verdict.sentence}",
+        *(f"  {d}" for d in (*verdict.disagreements, *verdict.heads)),
+    ]
 
 
 def summarise(runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dict[str, Any]:

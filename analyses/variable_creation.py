@@ -17,7 +17,7 @@ from jaxtyping import Float
 from analyses.hypothesis import DEFAULT, Hypothesis
 from analyses.results import Rows
 from analyses.runs import Run
-from analyses.target_recovery import scores_of_rule
+from analyses.scores import scores_of_rule
 from interp.errors import BoolensError
 from interp.plots import plot_claims
 from interp.recovery import METHODS, rank
@@ -95,7 +95,7 @@ def compute(run: Run, hypothesis: Hypothesis | None = None) -> VariableCreation:
     hypothesis = hypothesis or DEFAULT
     task = run.task
     scores = _scores(run)
-    start = _scores(initial_run(run)) if run.config.training else None
+    start = _scores(initial_run(run), looks=1) if run.config.training else None
     generator = numpy_generator(run.seed, "statistics", 1)
     found: list[dict[str, Any]] = []
     for claim in hypothesis.claims:
@@ -139,8 +139,8 @@ def status_of(one: dict[str, Any], p_holm: float, alpha: float) -> Status:
     return "holds" if not any(tie for *_, tie in by_rule) and p_holm < alpha else "undecided"
 
 
-def _scores(run: Run) -> dict[str, Float[np.ndarray, "rule pos"]]:
-    per_rule = [scores_of_rule(run, rule)[0] for rule in range(run.task.n_rules)]
+def _scores(run: Run, looks: int | None = None) -> dict[str, Float[np.ndarray, "rule pos"]]:
+    per_rule = [scores_of_rule(run, rule, looks=looks).by_method for rule in range(run.task.n_rules)]
     return {method: np.stack([scores[method] for scores in per_rule]) for method in per_rule[0]}
 
 

@@ -17,8 +17,10 @@ from interp.errors import BoolensError
 from interp.kernel_parts import compiled, summing
 from interp.tables import Tables, table_logits
 
-FIRST, LOOKS = 2**12, 7
-"""Inputs at the first look at a sample; each further look, of LOOKS in all, has twice as many."""
+FEWEST, MOST, LOOKS = 2**12, 2**18, 5
+"""Inputs of a sample: at the first look FEWEST or more, at each further one twice as many, at the last at most MOST."""
+BUDGET = 2**28
+"""Of head · pos² · inputs, if FEWEST allows: about a second."""
 LANES = 64
 """Inputs that the compiled loop takes side by side."""
 
@@ -76,8 +78,9 @@ def sampled_flip_effects(
     s: int,
     *,
     level: float = 0.95,
+    looks: int = LOOKS,
 ) -> FlipEffects:
-    """Over inputs drawn until the s largest effects stand apart from the others, or LOOKS looks are over.
+    """Over inputs drawn until the s largest effects stand apart from the others, or all looks at them are over.
 
     The intervals are empirical Bernstein bounds (Maurer and Pontil 2009, theorem 4) with `flip_bounds` as the range, so
     they hold at any number of inputs; by Bonferroni over free positions and looks, all of them hold together, whenever
@@ -90,21 +93,28 @@ def sampled_flip_effects(
         free: positions that are flipped, at least one.
         s: size of the index set looked for, in [1, number of free positions].
         level: of the intervals, in (0, 1).
+        looks: at most, at least 1; fewer where the budget is smaller.
 
     Raises:
-        BoolensError: as `interp.cube.cube_logits`, s or level out of range.
+        BoolensError: as `interp.cube.cube_logits`; s, level or looks out of range.
     """
     row, chosen = checked_cube(tables.n_ctx, x, free)
-    if not 1 <= s <= len(chosen) or not 0 < level < 1:
-        raise BoolensError(f"s = {s} of {len(chosen)} free positions, level {level}: need 1 <= s, 0 < level < 1")
+    if not 1 <= s <= len(chosen) or not 0 < level < 1 or looks < 1:
+        raise BoolensError(
+            f"s = {s} of {len(chosen)} free positions, level {level}, {looks} looks: "
+            "need 1 <= s <= free positions, 0 < level < 1 and at least one look"
+        )
+    most = min(MOST, BUDGET // (len(tables.scores) * tables.n_ctx**2))
+    first = max(FEWEST, most >> (LOOKS - 1))
+    looks = min(looks, max(1, (most // first).bit_length()))
     weighted = column_weights(tables, row, chosen)
     largest = flip_bounds(tables, row, chosen)[chosen]
-    log_term = math.log(4 * len(chosen) * LOOKS / (1 - level))
+    log_term = math.log(4 * len(chosen) * looks / (1 - level))
     n, total, squares = 0, np.zeros(len(chosen)), np.zeros(len(chosen))
     mean = low = high = total
     separated = False
-    for look in range(LOOKS):
-        changes = flip_changes(tables, draw(FIRST << max(look - 1, 0)), chosen, weighted)[:, chosen]
+    for look in range(looks):
+        changes = flip_changes(tables, draw(first << max(look - 1, 0)), chosen, weighted)[:, chosen]
         n, total, squares = n + len(changes), total + np.abs(changes).sum(axis=0), squares + (changes**2).sum(axis=0)
         mean = total / n
         variance = np.maximum(squares - n * mean**2, 0) / (n - 1)
