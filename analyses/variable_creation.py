@@ -9,6 +9,7 @@ controls, the same statistics for the model at its initialisation, and what an i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -160,7 +161,9 @@ def summarise(results: Sequence[VariableCreation]) -> list[dict[str, Any]]:
     follows.
 
     Supported if the 95 % Clopper–Pearson interval of the share that holds lies above MOST, rejected if that of the
-    share that fails does, else undecided; of a single run, its own status.
+    share that fails does, else undecided; of a single run, its own status. `too_few` says that so few runs (2 to 5)
+    leave every claim undecided, whatever they show; `runs_for_support` how many in all would support this one, if all
+    further ones hold.
     """
     rows = []
     for cells in zip(*(result.tested for result in results), strict=True):
@@ -179,11 +182,22 @@ def summarise(results: Sequence[VariableCreation]) -> list[dict[str, Any]]:
                 "runs": n,
                 **counts,
                 "interval": limits["holds"],
+                "runs_for_support": runs_for_support(n, n - counts["holds"]),
+                "too_few": 1 < n < runs_for_support(1, 0),
                 "mean_auroc": float(np.mean([np.mean(one.auroc) for one in cells])),
                 "mean_initial_auroc": float(np.mean([np.mean(one.initial_auroc) for one in cells])),
             }
         )
     return rows
+
+
+@cache
+def runs_for_support(n: int, without: int) -> int:
+    """The smallest number of runs, at least n, that supports a claim which does not hold in `without` of them."""
+    total = n
+    while clopper_pearson(total - without, total)[0] <= MOST:
+        total += 1
+    return total
 
 
 def plot(result: VariableCreation) -> "Figure":

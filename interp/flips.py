@@ -105,7 +105,7 @@ def sampled_flip_effects(
             "need 1 <= s <= free positions, 0 < level < 1 and at least one look"
         )
     most = min(MOST, BUDGET // (len(tables.scores) * tables.n_ctx**2))
-    first = max(FEWEST, most >> (LOOKS - 1))
+    first = max(FEWEST, 1 << (most.bit_length() - LOOKS))
     looks = min(looks, max(1, (most // first).bit_length()))
     weighted = column_weights(tables, row, chosen)
     largest = flip_bounds(tables, row, chosen)[chosen]
