@@ -34,9 +34,9 @@ def verdict_lines(run: "Run", result: "TargetRecovery") -> list[str]:
 def summarise(runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dict[str, Any]:
     """Shares over seeds with 95 % Clopper–Pearson intervals: verdicts, and matches by method (all rules of a run).
 
-    AUROC and precision at s (mean over rules) are averaged over seeds, with a 95 % bootstrap interval over seeds. Beside
-    them stands the control, index sets drawn at random in the targets' place: what is expected of matches (if nothing
-    ties), AUROC and precision, exact, and between what values 95 % of such drawings bring the mean AUROC.
+    AUROC and precision at s (mean over rules) are averaged over seeds, with a 95 % bootstrap interval over seeds.
+    Beside them stands the control, index sets drawn at random in the targets' place: what is expected of matches (if
+    nothing ties), AUROC and precision, exact, and between what values 95 % of such drawings bring the mean AUROC.
     """
     n, methods = len(runs), results[0].methods
     generator = numpy_generator(runs[0].seed, "statistics", 2)

@@ -61,7 +61,7 @@ def cube_logits(
     bits = (np.arange(2**n_inner) >> np.arange(n_inner - 1, -1, -1)[:, None]) & 1 == 1
     for dest in chosen[cut:]:
         inner[:, :, dest, 0] = np.where(bits[place[dest] - cut], inner[:, :, dest, 1], inner[:, :, dest, 0])
-    out = np.full((2**cut, 2**n_inner), float(tables.bias))
+    out = np.full((2**cut, 2**n_inner), float(tables.bias.detach()))
     _add_ratios(out, outer, inner, place, cut, row, bits)
     return out.ravel()
 
