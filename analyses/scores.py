@@ -81,4 +81,4 @@ def weights_method(effects: "tuple[FlipEffects, ...]") -> str:
     if effects[0].separated is None:
         return "exact: all inputs of the rule"
     sizes = sorted({e.n_inputs for e in effects})
-    return f"sampled: {' to '.join(map(str, sizes))} inputs a rule, intervals that hold together at {LEVEL:.0%}"
+    return f"sampled: {' to '.join(map(str, sizes))} inputs a rule, intervals that hold together at {100 * LEVEL:g} %"
