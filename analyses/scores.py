@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from interp.models import HookedAttention
 
 EXACT_UP_TO = 22
-"""Up to this many free bits `weights` is exact: 2**22 inputs take 0.2 s and 32 MiB a rule and head."""
+"""Up to this many free bits `weights` is exact: 2**22 inputs take 0.2 s and 32 MiB a rule with one head."""
 LEVEL = 0.95
 """Of the intervals where `weights` is sampled, for all positions of a rule together."""
 
