@@ -1,0 +1,121 @@
+"""Over a folder of seeds: how often do the targets act as keys or as queries, and does that say where methods fail?"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from analyses.selection_side import KINDS
+from interp.files import plain, write_csv, write_json
+from interp.statistics import clopper_pearson
+
+SEEDS = 2
+"""Fewest seeds with `effective-attention` for an overview."""
+MIXED = "differs by rule"
+"""The kind of a run whose rules are of different kinds."""
+METHODS = ("attention", "effective-attention", "contribution", "ablation")
+BLIND = ("keys in target rows", "queries", "both")
+"""The kinds that say why attention misses the targets of a run whose flips find them."""
+
+
+def write_sides(folder: Path, content: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """FOLDER/analyses/selection-side.{json, csv} of the runs that have been analysed; the lines to print.
+
+    Args:
+        folder: the folder of seeds.
+        content: each run's result.json by the names of run and analysis. Runs without effective-attention are left
+            out; with fewer than SEEDS others nothing is written. Where all of them have target-recovery, each kind's
+            methods are counted too, a match being exactly the targets on top under every rule.
+    """
+    found = {
+        run: analyses["effective-attention"]["result"]["selection"]
+        for run, analyses in content.items()
+        if "effective-attention" in analyses
+    }
+    if len(found) < SEEDS:
+        return []
+    recovered = {run: content[run]["target-recovery"]["result"] for run in found if "target-recovery" in content[run]}
+    rules = recovered if len(recovered) == len(found) else {}
+    matches = {run: _matches(result["rules"]) for run, result in rules.items()}
+    summary = _summary(found, matches)
+    out = folder / "analyses"
+    write_json(out / "selection-side.json", plain(summary))
+    write_csv(out / "selection-side.csv", *_table(found, matches))
+    return [*_lines(summary), f"sides: {out / 'selection-side.csv'}"]
+
+
+def kind_of_run(selection: Sequence[Mapping[str, Any]]) -> str:
+    """The kind that all rules have, or MIXED."""
+    kinds = {rule["kind"] for rule in selection}
+    return kinds.pop() if len(kinds) == 1 else MIXED
+
+
+def _matches(rules: Sequence[Mapping[str, Any]]) -> dict[str, list[bool]]:
+    """Of each method, whether it matches under each rule."""
+    return {name: [rule["methods"][name]["match"] for rule in rules] for name in METHODS if name in rules[0]["methods"]}
+
+
+def _summary(found: Mapping[str, Any], matches: Mapping[str, Any]) -> dict[str, Any]:
+    kinds: dict[str, Any] = {}
+    for kind in (*KINDS, MIXED):
+        runs = [run for run, selection in found.items() if kind_of_run(selection) == kind]
+        methods = matches[next(iter(matches))] if matches else {}
+        kinds[kind] = {
+            **_share(len(runs), len(found)),
+            "match": {m: _share(sum(all(matches[run][m]) for run in runs), len(runs)) for m in methods},
+        }
+    missed = [(run, r) for run, by_method in matches.items() for r, hit in enumerate(by_method["attention"]) if not hit]
+    told = [(run, r) for run, r in missed if found[run][r]["kind"] in BLIND]
+    return {
+        "runs": list(found),
+        "kinds": kinds,
+        "attention": {
+            "missed": len(missed),
+            "explained": len(told),
+            "unexplained": [
+                {"run": run, "rule": r, "kind": found[run][r]["kind"]} for run, r in missed if (run, r) not in told
+            ],
+        }
+        if matches
+        else None,
+    }
+
+
+def _share(count: int, of: int) -> dict[str, Any]:
+    return {"count": count, "of": of, "interval": clopper_pearson(count, of)}
+
+
+def _table(found: Mapping[str, Any], matches: Mapping[str, Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """A row a run and rule."""
+    numbers = ("readout_ratio", "attention", "read_attention", "uniform")
+    methods = list(matches[next(iter(matches))]) if matches else []
+    shares = list(next(iter(found.values()))[0]["shares"])
+    columns = ["run", "rule", "kind", *(f"share_{s}" for s in shares), *numbers, *(f"match_{m}" for m in methods)]
+    rows = [
+        (
+            *(run, rule["rule"], rule["kind"]),
+            *rule["shares"].values(),
+            *(rule[name] for name in numbers),
+            *(matches[run][m][r] for m in methods),
+        )
+        for run, selection in found.items()
+        for r, rule in enumerate(selection)
+    ]
+    return columns, rows
+
+
+def _lines(summary: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for kind, of_kind in summary["kinds"].items():
+        if of_kind["count"]:
+            matched = ", ".join(f"{name} in {m['count']}" for name, m in of_kind["match"].items())
+            low, high = of_kind["interval"]
+            lines.append(
+                f"targets act as {kind} in {of_kind['count']} of {of_kind['of']} runs (95 % interval {low:.2f} to "
+                f"{high:.2f})" + (f"; exactly the targets on top: {matched}" if matched else "")
+            )
+    if summary["attention"] and summary["attention"]["missed"]:
+        missed, told = summary["attention"]["missed"], summary["attention"]["explained"]
+        lines.append(
+            f"attention misses the targets {missed} times (by run and rule); the kind says why in {told} of them"
+        )
+    return lines
