@@ -110,7 +110,7 @@ def _lines(summary: Mapping[str, Any]) -> list[str]:
             matched = ", ".join(f"{name} in {m['count']}" for name, m in of_kind["match"].items())
             low, high = of_kind["interval"]
             lines.append(
-                f"targets act as {kind} in {of_kind['count']} of {of_kind['of']} runs (95 % interval {low:.2f} to "
+                f"selection side, {kind}: {of_kind['count']} of {of_kind['of']} runs (95 % interval {low:.2f} to "
                 f"{high:.2f})" + (f"; exactly the targets on top: {matched}" if matched else "")
             )
     if summary["attention"] and summary["attention"]["missed"]:

@@ -47,7 +47,7 @@ def plot_effective_attention(
 ) -> Figure:
     """For each rule, signed bars with their interval, a graph of each channel's edges to the logit, and both sides.
 
-    The sides: what varies with the input by key and by query, above what a flip of each bit changes by query and by key.
+    The sides: what varies with the input, by key and by query, above what a flip of each bit changes, by query and key.
 
     Args:
         mean: effective attention, in `unit`.
