@@ -35,7 +35,7 @@ def write_sides(folder: Path, content: Mapping[str, Mapping[str, Any]]) -> list[
         return []
     recovered = {run: content[run]["target-recovery"]["result"] for run in found if "target-recovery" in content[run]}
     rules = recovered if len(recovered) == len(found) else {}
-    matches = {run: _matches(result["rules"]) for run, result in rules.items()}
+    matches = {run: _matches(result["rules"], found[run]) for run, result in rules.items()}
     summary = _summary(found, matches)
     out = folder / "analyses"
     write_json(out / "selection-side.json", plain(summary))
@@ -49,9 +49,13 @@ def kind_of_run(selection: Sequence[Mapping[str, Any]]) -> str:
     return kinds.pop() if len(kinds) == 1 else MIXED
 
 
-def _matches(rules: Sequence[Mapping[str, Any]]) -> dict[str, list[bool]]:
-    """Of each method, whether it matches under each rule."""
-    return {name: [rule["methods"][name]["match"] for rule in rules] for name in METHODS if name in rules[0]["methods"]}
+def _matches(rules: Sequence[Mapping[str, Any]], sides: Sequence[Mapping[str, Any]]) -> dict[str, list[bool]]:
+    """Of each method, whether it matches under each rule; attention by the key's bit too."""
+    by_bit = {f"attention onto bit {bit}": [side["by_bit_match"][bit] for side in sides] for bit in (0, 1)}
+    methods = {
+        name: [rule["methods"][name]["match"] for rule in rules] for name in METHODS if name in rules[0]["methods"]
+    }
+    return methods | by_bit
 
 
 def _summary(found: Mapping[str, Any], matches: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +93,14 @@ def _table(found: Mapping[str, Any], matches: Mapping[str, Any]) -> tuple[list[s
     numbers = ("readout_ratio", "attention", "read_attention", "uniform")
     methods = list(matches[next(iter(matches))]) if matches else []
     shares = list(next(iter(found.values()))[0]["shares"])
-    columns = ["run", "rule", "kind", *(f"share_{s}" for s in shares), *numbers, *(f"match_{m}" for m in methods)]
+    columns = [
+        "run",
+        "rule",
+        "kind",
+        *(f"share_{s}" for s in shares),
+        *numbers,
+        *(f"match_{m.replace(' ', '_')}" for m in methods),
+    ]
     rows = [
         (
             *(run, rule["rule"], rule["kind"]),

@@ -1,8 +1,9 @@
 """Do the targets reach the logit as keys or as queries, and in whose rows? Why attention does not rank them on top.
 
-Mean attention onto src weighs all rows alike and sees a position as a key alone. It can be blind in two ways: the
-targets act as *queries* (their own bit changes what their own row looks at), or they act as keys in rows that the
-readout takes far more of than of the others.
+Mean attention onto src weighs all rows and both bits alike and sees a position as a key alone. It can be blind in two
+ways: the targets act as *queries* (their own bit changes what their own row looks at), or they act as keys in rows that
+the readout takes far more of than of the others. It also drowns a key that is looked at only while its bit has one
+value; the mean over just those inputs does not, and stands beside it, by bit.
 """
 
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
+import torch
 from einops import einsum, reduce
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.runs import Run
@@ -47,6 +49,8 @@ class SelectionSide:
         attention: share of the mean pattern that is on the targets, all rows alike, in [0, 1].
         read_attention: the same with heads and rows weighed by readout strength.
         uniform: the same if attention were spread evenly.
+        by_bit: mean pattern onto each src over the inputs in which its bit is 0, and over those in which it is 1.
+        by_bit_match: for either bit, whether that has exactly the targets on top.
         flips: mean absolute change of the logit by each bit's flip, split by SIDES, in logit.
     """
 
@@ -59,30 +63,40 @@ class SelectionSide:
     attention: float
     read_attention: float
     uniform: float
+    by_bit: Float[np.ndarray, "vocab pos"]
+    by_bit_match: tuple[bool, bool]
     flips: Float[np.ndarray, "side pos"]
 
     def to_json(self) -> dict[str, Any]:
         names = ("kind", "shares", "target_sides", "readout_ratio", "attention", "read_attention", "uniform")
+        names += ("by_bit", "by_bit_match")
         return {name: getattr(self, name) for name in names}
 
     def why(self, method: str) -> str:
         """Why 'attention' or 'effective-attention' does not rank the targets on top, with numbers; '' if not known."""
         query, key = (f"{100 * self.shares[side]:.0f} %" for side in ("query", "key"))
         if self.kind == "queries":
-            return (
+            cause = (
                 f"the targets act as queries: their own queries carry {query} of what their flips change (their keys "
                 f"and values {key}) and {self._read()}, so the pattern onto src is about something else"
             )
-        if self.kind == "both":
+        elif self.kind == "both":
             sides = ", ".join(f"{t} as {s}" for t, s in zip(self.targets, self.target_sides, strict=True))
-            return f"the targets do not act by one side ({sides}; by queries {query}, by keys and values {key})"
-        if self.kind == "keys in target rows" and method == "attention":
-            return (
+            cause = f"the targets do not act by one side ({sides}; by queries {query}, by keys and values {key})"
+        elif self.kind == "keys in target rows" and method == "attention":
+            cause = (
                 f"the targets act as keys ({key} of what their flips change), but in their own rows: {self._read()}, "
                 f"and mean attention weighs all rows alike (it has {self.attention:.2f} on the targets, "
                 f"{self.read_attention:.2f} with rows weighed by the readout, {self.uniform:.2f} if spread evenly)"
             )
-        return ""
+        else:
+            return ""
+        bits = [str(bit) for bit in (0, 1) if self.by_bit_match[bit]]
+        return cause + (
+            f"; onto keys whose bit is {' or '.join(bits)}, mean attention has exactly the targets on top"
+            if bits
+            else ""
+        )
 
     def _read(self) -> str:
         if np.isinf(self.readout_ratio):
@@ -113,11 +127,15 @@ def _of_rule(run: Run, rule: int) -> SelectionSide:
     by_side = flip_routes(model, x).by_side()
     flips = np.stack([by_side[side].numpy() for side in SIDES])
     whole = flips.sum(axis=0)
-    ranking = rank(whole, task.candidates, len(targets))
-    found = set(ranking.top) == set(targets) and not ranking.tie
+
+    def on_top(scores: Float[np.ndarray, " pos"]) -> bool:
+        ranking = rank(scores, task.candidates, len(targets))
+        return set(ranking.top) == set(targets) and not ranking.tie
+
     sides = tuple(_side(flips[:, t]) for t in targets)
     _, cache = run_model(model, x, record=[PATTERN, VALUE])
     strength = _strength(model.W_readout.detach().double(), cache[VALUE].double())
+    by_bit = _by_bit(reduce(cache[PATTERN].double(), "batch head dest src -> batch src", "mean"), x).numpy()
     pattern = cache[PATTERN].double().mean(dim=0)
     read = einsum(pattern, strength, "head dest src, dest head -> src") / strength.sum()
     ratio = _ratio(strength.sum(dim=1).numpy(), targets)
@@ -126,15 +144,23 @@ def _of_rule(run: Run, rule: int) -> SelectionSide:
     return SelectionSide(
         rule=rule,
         targets=tuple(targets),
-        kind=_kind(sides, ratio) if found else "neither",
+        kind=_kind(sides, ratio) if on_top(whole) else "neither",
         shares=dict(zip(SIDES, share.tolist(), strict=True)),
         target_sides=sides,
         readout_ratio=ratio,
         attention=float(reduce(pattern, "head dest src -> src", "mean")[targets].sum()),
         read_attention=float(read[targets].sum()),
         uniform=len(targets) / task.n_ctx,
+        by_bit=by_bit,
+        by_bit_match=(on_top(by_bit[0]), on_top(by_bit[1])),
         flips=flips,
     )
+
+
+def _by_bit(onto: Float[Tensor, "batch src"], x: Int[Tensor, "batch src"]) -> Float[Tensor, "vocab src"]:
+    """The mean over the inputs in which the key's own bit is 0, and in which it is 1."""
+    has = torch.stack([x == bit for bit in (0, 1)]).double()
+    return (onto * has).sum(dim=1) / has.sum(dim=1)
 
 
 def _side(flip: Float[np.ndarray, " side"]) -> str:
