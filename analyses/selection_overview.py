@@ -14,7 +14,7 @@ MIXED = "differs by rule"
 """The kind of a run whose rules are of different kinds."""
 METHODS = ("attention", "effective-attention", "contribution", "ablation")
 BLIND = ("keys in target rows", "queries", "both")
-"""The kinds that say why attention misses the targets of a run whose flips find them."""
+"""The kinds that say why attention misses targets that flips find; so does 'keys' where weighing rows finds them."""
 
 
 def write_sides(folder: Path, content: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -68,7 +68,7 @@ def _summary(found: Mapping[str, Any], matches: Mapping[str, Any]) -> dict[str, 
             "match": {m: _share(sum(all(matches[run][m]) for run in runs), len(runs)) for m in methods},
         }
     missed = [(run, r) for run, by_method in matches.items() for r, hit in enumerate(by_method["attention"]) if not hit]
-    told = [(run, r) for run, r in missed if found[run][r]["kind"] in BLIND]
+    told = [(run, r) for run, r in missed if _explains(found[run][r])]
     return {
         "runs": list(found),
         "kinds": kinds,
@@ -82,6 +82,10 @@ def _summary(found: Mapping[str, Any], matches: Mapping[str, Any]) -> dict[str, 
         if matches
         else None,
     }
+
+
+def _explains(rule: Mapping[str, Any]) -> bool:
+    return rule["kind"] in BLIND or (rule["kind"] == "keys" and rule["read_match"])
 
 
 def _share(count: int, of: int) -> dict[str, Any]:
@@ -127,6 +131,6 @@ def _lines(summary: Mapping[str, Any]) -> list[str]:
     if summary["attention"] and summary["attention"]["missed"]:
         missed, told = summary["attention"]["missed"], summary["attention"]["explained"]
         lines.append(
-            f"attention misses the targets {missed} times (by run and rule); the kind says why in {told} of them"
+            f"attention misses the targets {missed} times (by run and rule); the side and its rows say why in {told}"
         )
     return lines

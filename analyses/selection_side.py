@@ -48,6 +48,7 @@ class SelectionSide:
             nothing is or there are no others.
         attention: share of the mean pattern that is on the targets, all rows alike, in [0, 1].
         read_attention: the same with heads and rows weighed by readout strength.
+        read_match: whether the mean pattern so weighed has exactly the targets on top.
         uniform: the same if attention were spread evenly.
         by_bit: mean pattern onto each src over the inputs in which its bit is 0, and over those in which it is 1.
         by_bit_match: for either bit, whether that has exactly the targets on top.
@@ -62,6 +63,7 @@ class SelectionSide:
     readout_ratio: float
     attention: float
     read_attention: float
+    read_match: bool
     uniform: float
     by_bit: Float[np.ndarray, "vocab pos"]
     by_bit_match: tuple[bool, bool]
@@ -69,33 +71,37 @@ class SelectionSide:
 
     def to_json(self) -> dict[str, Any]:
         names = ("kind", "shares", "target_sides", "readout_ratio", "attention", "read_attention", "uniform")
-        names += ("by_bit", "by_bit_match")
+        names += ("read_match", "by_bit", "by_bit_match")
         return {name: getattr(self, name) for name in names}
 
     def why(self, method: str) -> str:
         """Why 'attention' or 'effective-attention' does not rank the targets on top, with numbers; '' if not known."""
+        if self.kind == "neither":
+            return ""
+        bits = [str(bit) for bit in (0, 1) if self.by_bit_match[bit]]
+        by_bit = (
+            f"onto keys whose bit is {' or '.join(bits)}, mean attention has exactly the targets on top" if bits else ""
+        )
+        return "; ".join(filter(None, (self._cause(method), by_bit if method == "attention" else "")))
+
+    def _cause(self, method: str) -> str:
         query, key = (f"{100 * self.shares[side]:.0f} %" for side in ("query", "key"))
         if self.kind == "queries":
-            cause = (
+            return (
                 f"the targets act as queries: their own queries carry {query} of what their flips change (their keys "
                 f"and values {key}) and {self._read()}, so the pattern onto src is about something else"
             )
-        elif self.kind == "both":
+        if self.kind == "both":
             sides = ", ".join(f"{t} as {s}" for t, s in zip(self.targets, self.target_sides, strict=True))
-            cause = f"the targets do not act by one side ({sides}; by queries {query}, by keys and values {key})"
-        elif self.kind == "keys in target rows" and method == "attention":
-            cause = (
-                f"the targets act as keys ({key} of what their flips change), but in their own rows: {self._read()}, "
-                f"and mean attention weighs all rows alike (it has {self.attention:.2f} on the targets, "
-                f"{self.read_attention:.2f} with rows weighed by the readout, {self.uniform:.2f} if spread evenly)"
-            )
-        else:
+            return f"the targets do not act by one side ({sides}; by queries {query}, by keys and values {key})"
+        rows = f"in their own rows: {self._read()}, and" if self.kind == "keys in target rows" else ""
+        if method != "attention" or not (rows or self.read_match):
             return ""
-        bits = [str(bit) for bit in (0, 1) if self.by_bit_match[bit]]
-        return cause + (
-            f"; onto keys whose bit is {' or '.join(bits)}, mean attention has exactly the targets on top"
-            if bits
-            else ""
+        rows = rows or "in the rows that are read, while"
+        return (
+            f"the targets act as keys ({key} of what their flips change), but {rows} "
+            f"mean attention weighs all rows alike (it has {self.attention:.2f} on the targets, "
+            f"{self.read_attention:.2f} with rows weighed by the readout, {self.uniform:.2f} if spread evenly)"
         )
 
     def _read(self) -> str:
@@ -150,6 +156,7 @@ def _of_rule(run: Run, rule: int) -> SelectionSide:
         readout_ratio=ratio,
         attention=float(reduce(pattern, "head dest src -> src", "mean")[targets].sum()),
         read_attention=float(read[targets].sum()),
+        read_match=on_top(read.numpy()),
         uniform=len(targets) / task.n_ctx,
         by_bit=by_bit,
         by_bit_match=(on_top(by_bit[0]), on_top(by_bit[1])),

@@ -13,7 +13,7 @@ from analyses.results import envelope
 from analyses.runs import seed_folder
 from analyses.selection_overview import MIXED, kind_of_run, write_sides
 from interp.statistics import clopper_pearson
-from tasks import SparseAnd
+from tasks import RuleAnd, SparseAnd
 
 TARGETS = (1, 4)
 
@@ -64,7 +64,7 @@ def test_counts_of_kinds_and_of_matches(content: dict[str, dict[str, Any]], tmp_
         f"selection side, keys: 2 of 6 runs (95 % interval {low:.2f} to {high:.2f}); exactly the targets on top: "
         + ", ".join(f"{name} in 2" for name in matched)
     )
-    assert lines[3] == "attention misses the targets 3 times (by run and rule); the kind says why in 2 of them"
+    assert lines[3] == "attention misses the targets 3 times (by run and rule); the side and its rows say why in 2"
     assert lines[4:] == [f"sides: {tmp_path / 'analyses' / 'selection-side.csv'}"]
     with (tmp_path / "analyses" / "selection-side.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -89,6 +89,18 @@ def test_one_seed_writes_nothing(content: dict[str, dict[str, Any]], tmp_path: P
     first = {"seed-000000": content["seed-000000"], "seed-000001": {"samples": {}}}
     assert write_sides(tmp_path, first) == []
     assert not list(tmp_path.iterdir())
+
+
+def test_keys_explain_a_miss_where_weighing_rows_finds_them(
+    content: dict[str, dict[str, Any]], selecting_model: Callable, write_run: Callable, tmp_path: Path
+) -> None:
+    """Only the rule bit's row is read; under rule 0 most other rows look at rule 1's targets."""
+    run = write_run(tmp_path / "run", selecting_model(9, ((1, 4), (2, 6))), RuleAnd(9, ((1, 4), (2, 6))))
+    rule = {a.NAME: envelope(a.NAME, run, a.compute(run)) for a in (effective_attention, target_recovery)}
+    write_sides(tmp_path, {"one": rule, "two": content["seed-000000"]})
+    said = json.loads((tmp_path / "analyses" / "selection-side.json").read_text())
+    assert said["attention"] == {"missed": 1, "explained": 1, "unexplained": []}
+    assert said["kinds"]["keys"]["match"]["attention"]["count"] == 1
 
 
 def test_the_kind_of_a_run_with_several_rules() -> None:

@@ -60,7 +60,8 @@ class TestKeys:
         assert side.uniform == 2 / 7
         np.testing.assert_allclose(side.by_bit, np.array([[1, 40, 1, 1, 40, 1, 1]] * 2) / 85)
         assert side.by_bit_match == (True, True)
-        assert side.why("attention") == side.why("effective-attention") == ""
+        assert side.read_match
+        assert side.why("effective-attention") == ""
 
     def test_read_in_the_targets_rows(self, make: Callable[..., Run]) -> None:
         """Mean attention has 1/7 · (2 · 8/21 + 5 · 1/42) on each target, less than an even 1/7."""
@@ -202,4 +203,12 @@ def test_each_rule_has_its_own_side(make: Callable[..., Run], selecting_model: C
         assert list(side.shares.values()) == pytest.approx([0, 1, 0])
         assert side.read_attention == pytest.approx(1, abs=1e-6)
         assert side.flips[0, 8] == pytest.approx(side.flips[:, 8].sum())  # the rule bit acts as query
-    assert why_missed(run, "attention", [0, 1]) == ""
+    assert [side.read_match for side in sides] == [True, True]
+    why = why_missed(run, "attention", [0])  # most bits are 1, and their rows look at rule 1's targets
+    assert why.startswith(
+        " Under rule 0 the targets act as keys (100 % of what their flips change), but in the rows that "
+    )
+    assert f"it has {sides[0].attention:.2f} on the targets, 1.00 with rows weighed by the readout, 0.22 if" in why
+    assert sides[0].attention < 0.5
+    assert why_missed(run, "attention", [0, 1]).count(" Under rule ") == 2
+    assert why_missed(run, "effective-attention", [0, 1]) == ""
