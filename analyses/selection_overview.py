@@ -13,6 +13,8 @@ SEEDS = 2
 MIXED = "differs by rule"
 """The kind of a run whose rules are of different kinds."""
 METHODS = ("attention", "effective-attention", "contribution", "ablation")
+REPAIRS = ("attention weighed by readout", "attention onto bit 0", "attention onto bit 1")
+"""Mean attention with its rows weighed, or over the inputs in which the key's bit is 0, or 1."""
 BLIND = ("keys in target rows", "queries", "both")
 """The kinds that say why attention misses targets that flips find; so does 'keys' where weighing rows finds them."""
 
@@ -50,12 +52,10 @@ def kind_of_run(selection: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _matches(rules: Sequence[Mapping[str, Any]], sides: Sequence[Mapping[str, Any]]) -> dict[str, list[bool]]:
-    """Of each method, whether it matches under each rule; attention by the key's bit too."""
-    by_bit = {f"attention onto bit {bit}": [side["by_bit_match"][bit] for side in sides] for bit in (0, 1)}
-    methods = {
-        name: [rule["methods"][name]["match"] for rule in rules] for name in METHODS if name in rules[0]["methods"]
-    }
-    return methods | by_bit
+    """Of each method and REPAIRS, whether it matches under each rule."""
+    methods = {m: [rule["methods"][m]["match"] for rule in rules] for m in METHODS if m in rules[0]["methods"]}
+    repairs = [(side["read_match"], *side["by_bit_match"]) for side in sides]
+    return methods | {name: list(of_rules) for name, of_rules in zip(REPAIRS, zip(*repairs, strict=True), strict=True)}
 
 
 def _summary(found: Mapping[str, Any], matches: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,6 +75,7 @@ def _summary(found: Mapping[str, Any], matches: Mapping[str, Any]) -> dict[str, 
         "attention": {
             "missed": len(missed),
             "explained": len(told),
+            "repaired": {name: sum(matches[run][name][r] for run, r in missed) for name in REPAIRS},
             "unexplained": [
                 {"run": run, "rule": r, "kind": found[run][r]["kind"]} for run, r in missed if (run, r) not in told
             ],
@@ -129,8 +130,10 @@ def _lines(summary: Mapping[str, Any]) -> list[str]:
                 f"{high:.2f})" + (f"; exactly the targets on top: {matched}" if matched else "")
             )
     if summary["attention"] and summary["attention"]["missed"]:
-        missed, told = summary["attention"]["missed"], summary["attention"]["explained"]
+        found = summary["attention"]
+        repaired = ", ".join(f"{name.removeprefix('attention ')} in {n}" for name, n in found["repaired"].items())
         lines.append(
-            f"attention misses the targets {missed} times (by run and rule); the side and its rows say why in {told}"
+            f"attention misses the targets {found['missed']} times (by run and rule): side and rows say why in "
+            f"{found['explained']}; the targets are on top of it {repaired}"
         )
     return lines

@@ -11,7 +11,7 @@ import pytest
 from analyses import effective_attention, target_recovery
 from analyses.results import envelope
 from analyses.runs import seed_folder
-from analyses.selection_overview import MIXED, kind_of_run, write_sides
+from analyses.selection_overview import MIXED, REPAIRS, kind_of_run, write_sides
 from interp.statistics import clopper_pearson
 from tasks import RuleAnd, SparseAnd
 
@@ -51,20 +51,26 @@ def test_counts_of_kinds_and_of_matches(content: dict[str, dict[str, Any]], tmp_
     assert {of["count"] for of in said["kinds"]["keys"]["match"].values()} == {2}
     assert said["kinds"]["keys in target rows"]["match"]["attention"] == {"count": 0, "of": 0, "interval": [0, 1]}
     unexplained = [{"run": "seed-000005", "rule": 0, "kind": "neither"}]
-    assert said["attention"] == {"missed": 3, "explained": 2, "unexplained": unexplained}
+    assert said["attention"] == {
+        "missed": 3,
+        "explained": 2,
+        "unexplained": unexplained,
+        "repaired": dict.fromkeys(REPAIRS, 0),
+    }
     low, high = clopper_pearson(2, 6)
     matched = [
         "attention",
         "effective-attention",
         "contribution",
         "ablation",
-        *(f"attention onto bit {b}" for b in "01"),
+        *REPAIRS,
     ]
     assert lines[0] == (
         f"selection side, keys: 2 of 6 runs (95 % interval {low:.2f} to {high:.2f}); exactly the targets on top: "
         + ", ".join(f"{name} in 2" for name in matched)
     )
-    assert lines[3] == "attention misses the targets 3 times (by run and rule); the side and its rows say why in 2"
+    assert lines[3].startswith("attention misses the targets 3 times (by run and rule): side and rows say why in 2; ")
+    assert lines[3].endswith("on top of it weighed by readout in 0, onto bit 0 in 0, onto bit 1 in 0")
     assert lines[4:] == [f"sides: {tmp_path / 'analyses' / 'selection-side.csv'}"]
     with (tmp_path / "analyses" / "selection-side.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -99,7 +105,10 @@ def test_keys_explain_a_miss_where_weighing_rows_finds_them(
     rule = {a.NAME: envelope(a.NAME, run, a.compute(run)) for a in (effective_attention, target_recovery)}
     write_sides(tmp_path, {"one": rule, "two": content["seed-000000"]})
     said = json.loads((tmp_path / "analyses" / "selection-side.json").read_text())
-    assert said["attention"] == {"missed": 1, "explained": 1, "unexplained": []}
+    assert said["attention"] == {
+        **{"missed": 1, "explained": 1, "unexplained": []},
+        "repaired": {"attention weighed by readout": 1, "attention onto bit 0": 0, "attention onto bit 1": 0},
+    }
     assert said["kinds"]["keys"]["match"]["attention"]["count"] == 1
 
 
