@@ -20,7 +20,7 @@ from analyses.runs import Run
 from analyses.scrubbing import scrub
 from interp.alignment import Pairing, aligned_logits, learn_direction, pair_activations, random_directions
 from interp.hooks import run as run_model
-from interp.interchange import interchange_agreement, share
+from interp.interchange import interchange_agreement, share, whole_site_agreement
 from interp.models import build_model
 from interp.plots import plot_abstraction
 from interp.scrubbing import Scrubbed, entropy
@@ -201,11 +201,11 @@ def site_shares(
     own = pairs.variable.positions
     others = [pos for pos in range(causal.task.n_ctx) if pos not in own]
     result = np.full((len(SOURCES), 3, 2 + len(WHOLE)), np.nan)
+    sites = [(EMBED, own), (EMBED, others), *((hook, None) for hook in WHOLE)]
+    there = [i for i, (_, pos) in enumerate(sites) if pos is None or len(pos)]
     for s, source in enumerate((pairs.source, causal.minimal_source(pairs.variable.name, pairs.base, pairs.source))):
-        for i, (hook, pos) in enumerate([(EMBED, own), (EMBED, others), *((hook, None) for hook in WHOLE)]):
-            if pos is None or len(pos):
-                found = share(interchange_agreement(model, pairs.base, source, pairs.expected, hook, pos=pos))
-                result[s, :, i] = found.value, found.low, found.high
+        found = share(whole_site_agreement(model, pairs.base, source, pairs.expected, [sites[i] for i in there]))
+        result[s][:, there] = found.value, found.low, found.high
     return result
 
 

@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.errors import BoolensError
-from interp.interventions import Patch, UnchangedWarning, sweep
+from interp.hooks import run
+from interp.interventions import Patch, UnchangedWarning, intervene, sweep
 from interp.interventions.values import Cells
 from interp.statistics import clopper_pearson
 
@@ -53,12 +54,44 @@ def interchange_agreement(
     Raises:
         BoolensError: no pairs, not one label a pair, no such hook or cell, inputs that do not match row by row.
     """
-    if len(base) < 1 or expected.shape != (len(base),):
-        raise BoolensError(f"{len(base)} pairs, {len(expected)} expected labels; give at least one pair, a label each")
+    check_labels(base, expected)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnchangedWarning)  # a site that carries nothing is an answer here
         logits = sweep(model, base, Patch(hook, source=source, rows="keep", pos=pos), over)
     return ((logits > 0) == expected.to(logits.device)).cpu().numpy()
+
+
+def whole_site_agreement(
+    model: Any,
+    base: Int[Tensor, "batch pos"],
+    source: Int[Tensor, "batch pos"],
+    expected: Bool[Tensor, " batch"],
+    sites: Sequence[tuple[str, Cells]],
+) -> Bool[np.ndarray, "site batch"]:
+    """`interchange_agreement` of many whole sites, (hook point, positions), from one run of the sources.
+
+    Raises:
+        BoolensError: as there.
+    """
+    check_labels(base, expected)
+    if base.shape != source.shape:
+        raise BoolensError(
+            f"inputs of shapes {tuple(base.shape)} and {tuple(source.shape)}; pairs must match row by row"
+        )
+    put = run(model, source, record=dict.fromkeys(hook for hook, _ in sites))[1]
+    agreed = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnchangedWarning)
+        for hook, pos in sites:
+            logits, _ = intervene(model, base, Patch(hook, values=put[hook], rows="keep", pos=pos))
+            agreed.append(((logits > 0) == expected.to(logits.device)).cpu().numpy())
+    return np.array(agreed)
+
+
+def check_labels(base: Int[Tensor, "batch pos"], expected: Bool[Tensor, " batch"]) -> None:
+    """Refuse no pairs, and not one label a pair."""
+    if len(base) < 1 or expected.shape != (len(base),):
+        raise BoolensError(f"{len(base)} pairs, {len(expected)} expected labels; give at least one pair, a label each")
 
 
 def share(agreed: Bool[np.ndarray, "*cell batch"], level: float = 0.95) -> Share:

@@ -9,7 +9,7 @@ import torch
 
 from interp.errors import BoolensError
 from interp.hooks import run
-from interp.interchange import interchange_agreement, share
+from interp.interchange import interchange_agreement, share, whole_site_agreement
 from interp.statistics import clopper_pearson
 
 EMBED, Z = "hook_embed", "blocks.0.attn.hook_z"
@@ -39,6 +39,16 @@ def test_a_site_patched_by_hand(hook: str, positions: Any, inputs: Any, random_a
     found = interchange_agreement(model, base, source, expected, hook, pos=positions)
     assert found.tolist() == by_hand.tolist()
     assert 0 < found.mean() < 1
+
+
+def test_many_sites_are_each_one_s_own(inputs: Any, random_attention: Callable) -> None:
+    model = random_attention(N_CTX, n_heads=3, d_model=7, d_value=2, bias=True)
+    sites = [(EMBED, (1, 3)), (EMBED, (0, 2, 4)), ("blocks.0.attn.hook_pattern", None), (Z, (4, 0)), (Z, None)]
+    found = whole_site_agreement(model, *inputs, sites)
+    assert found.shape == (len(sites), N)
+    alone = [interchange_agreement(model, *inputs, hook, pos=pos).tolist() for hook, pos in sites]
+    assert found.tolist() == alone
+    assert len({tuple(labels) for labels in alone}) == len(sites)
 
 
 def test_every_position_at_once(inputs: Any, random_attention: Callable) -> None:
@@ -80,3 +90,7 @@ def test_what_does_not_fit_is_refused(inputs: Any, random_attention: Callable) -
         interchange_agreement(model, base[:0], source[:0], expected[:0], Z)
     with pytest.raises(BoolensError, match="pairs must match row by row"):
         interchange_agreement(model, base, source[1:], expected, Z)
+    with pytest.raises(BoolensError, match="23 pairs, 22 expected labels; give at least one pair, a label each"):
+        whole_site_agreement(model, base, source, expected[1:], [(Z, None)])
+    with pytest.raises(BoolensError, match="pairs must match row by row"):
+        whole_site_agreement(model, base, source[1:], expected, [(Z, None)])
