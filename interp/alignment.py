@@ -112,8 +112,8 @@ def learn_direction(
     *,
     threshold: float = 0.0,
     n_starts: int = 2,
-    steps: int = 100,
-    lr: float = 0.07,
+    steps: int = 40,
+    lr: float = 0.12,
     batch: int = 64,
 ) -> Float[Tensor, "*axes"]:
     """The unit direction that realises the variable best on the pairs, by Adam on the binary cross-entropy.

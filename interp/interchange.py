@@ -31,67 +31,53 @@ class Share:
     n: int
 
 
+@dataclass(frozen=True)
+class Site:
+    """Where a source's activation is put.
+
+    Attributes:
+        hook: the hook point.
+        over: axes swept, one cell at a time, see `interp.interventions.sweep`; () patches the whole site at once.
+        pos: the positions that the site has (dest in scores and patterns); all by default.
+    """
+
+    hook: str
+    over: tuple[str, ...] = ()
+    pos: Cells = None
+
+
 def interchange_agreement(
     model: Any,
     base: Int[Tensor, "batch pos"],
     source: Int[Tensor, "batch pos"],
     expected: Bool[Tensor, " batch"],
-    hook: str,
-    over: Sequence[str] = (),
-    *,
-    pos: Cells = None,
-) -> Bool[np.ndarray, "*cell batch"]:
-    """Whether the label is the expected one with the source run's activation at one cell at a time.
+    sites: Sequence[Site],
+) -> list[Bool[np.ndarray, "*cell batch"]]:
+    """For each site, whether the label is the expected one with the source run's activation at one cell at a time.
 
     Args:
         model: any model that `interp.interventions.sweep` takes.
-        base, source: pairs of inputs, row by row.
+        base, source: pairs of inputs, row by row; the sources are run once for all sites.
         expected: the labels that the causal model gives.
-        hook: the hook point of the site.
-        over: axes swept, see `interp.interventions.sweep`; () patches the whole site at once.
-        pos: the positions that the site has (dest in scores and patterns); all by default.
+        sites: where.
 
     Raises:
         BoolensError: no pairs, not one label a pair, no such hook or cell, inputs that do not match row by row.
     """
-    check_labels(base, expected)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnchangedWarning)  # a site that carries nothing is an answer here
-        logits = sweep(model, base, Patch(hook, source=source, rows="keep", pos=pos), over)
-    return ((logits > 0) == expected.to(logits.device)).cpu().numpy()
-
-
-def whole_site_agreement(
-    model: Any,
-    base: Int[Tensor, "batch pos"],
-    source: Int[Tensor, "batch pos"],
-    expected: Bool[Tensor, " batch"],
-    sites: Sequence[tuple[str, Cells]],
-) -> Bool[np.ndarray, "site batch"]:
-    """`interchange_agreement` of many whole sites, (hook point, positions), from one run of the sources.
-
-    Raises:
-        BoolensError: as there.
-    """
-    check_labels(base, expected)
-    if base.shape != source.shape:
-        raise BoolensError(
-            f"inputs of shapes {tuple(base.shape)} and {tuple(source.shape)}; pairs must match row by row"
-        )
-    put = run(model, source, record=dict.fromkeys(hook for hook, _ in sites))[1]
-    agreed = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnchangedWarning)
-        for hook, pos in sites:
-            logits, _ = intervene(model, base, Patch(hook, values=put[hook], rows="keep", pos=pos))
-            agreed.append(((logits > 0) == expected.to(logits.device)).cpu().numpy())
-    return np.array(agreed)
-
-
-def check_labels(base: Int[Tensor, "batch pos"], expected: Bool[Tensor, " batch"]) -> None:
-    """Refuse no pairs, and not one label a pair."""
     if len(base) < 1 or expected.shape != (len(base),):
         raise BoolensError(f"{len(base)} pairs, {len(expected)} expected labels; give at least one pair, a label each")
+    if base.shape != source.shape:
+        shapes = f"inputs of shapes {tuple(base.shape)} and {tuple(source.shape)}"
+        raise BoolensError(f"{shapes}; pairs must match row by row")
+    put = run(model, source, record=dict.fromkeys(site.hook for site in sites))[1]
+    agreed = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnchangedWarning)  # a site that carries nothing is an answer here
+        for site in sites:
+            patch = Patch(site.hook, values=put[site.hook], rows="keep", pos=site.pos)
+            logits = sweep(model, base, patch, site.over) if site.over else intervene(model, base, patch)[0]
+            agreed.append(((logits > 0) == expected.to(logits.device)).cpu().numpy())
+    return agreed
 
 
 def share(agreed: Bool[np.ndarray, "*cell batch"], level: float = 0.95) -> Share:
