@@ -202,7 +202,7 @@ def site_shares(
     others = [pos for pos in range(causal.task.n_ctx) if pos not in own]
     result = np.full((len(SOURCES), 3, 2 + len(WHOLE)), np.nan)
     sites = [Site(EMBED, pos=own), Site(EMBED, pos=others), *map(Site, WHOLE)]
-    there = [i for i, site in enumerate(sites) if site.pos is None or len(site.pos)]
+    there = [i for i, site in enumerate(sites) if site.pos != []]
     for s, source in enumerate((pairs.source, causal.minimal_source(pairs.variable.name, pairs.base, pairs.source))):
         agreed = interchange_agreement(model, pairs.base, source, pairs.expected, [sites[i] for i in there])
         found = share(np.array(agreed))
