@@ -242,7 +242,8 @@ def align(
     result = np.full((len(DIRECTIONS), 3), np.nan)
     weight = np.full(pairs.base.shape[1], np.nan)
     for d, each in enumerate((model, untrained)):
-        on = [pair_activations(each, pairs.base[rows], pairs.source[rows], hook) for rows in (learn, measure)]
+        whole = pair_activations(each, pairs.base, pairs.source, hook)
+        on = [whole.rows(rows) for rows in (learn, measure)]
         if not on[0].change.any():
             continue  # a site that never differs holds no variable
         threshold = float(on[0].clean.median()) if d else 0.0

@@ -47,7 +47,7 @@ class Pairing:
         """Of the activation, batch left out."""
         return self.base.shape[1:]
 
-    def rows(self, chosen: Int[Tensor, " row"]) -> "Pairing":
+    def rows(self, chosen: Int[Tensor, " row"] | slice) -> "Pairing":
         """Some of the pairs."""
         parts = {name: getattr(self, name)[chosen] for name in ("x", "base", "change", "clean")}
         return replace(self, **parts, gradient=None if self.gradient is None else self.gradient[chosen])
