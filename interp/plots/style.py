@@ -172,8 +172,8 @@ def panel_width(n_ctx: int, least: float = 2.4, most: float = 5.6) -> float:
 def save_figure(fig: Figure, folder: str | os.PathLike[str], stem: str = "figure") -> tuple[FilePath, FilePath]:
     """Writes `stem`.png (200 dpi) and `stem`.svg into `folder` (made if absent) and gives their paths.
 
-    Both are drawn before one is written; each is written beside its final name and renamed, so that a file with that name is whole. The
-    same figure gives the same SVG bytes.
+    Both are drawn before one is written, beside its final name and renamed, so that a file with that name is whole.
+    The same figure gives the same SVG bytes.
     """
     if not stem or FilePath(stem).name != stem:
         raise BoolensError(f"stem is {stem!r}, but it names a file inside the folder; pass a name without a slash")
