@@ -25,7 +25,7 @@ TRAIN_OPTIONS = (
     *("n_train", "n_valid", "steps", "lr", "batch_size", "log_every", "snapshot_every"),
     *("stop_loss", "stop_accuracy", "patience"),
 )
-SUMMED = ("formation",)
+SUMMED = ("formation", "effective-attention", "target-recovery")
 """Analyses whose result.json tables over runs are made of."""
 DEMO = {
     "sparse-and": {"task": "sparse-and", "n_ctx": 30, "n_targets": 3, "n_train": 200, "steps": 2000},
@@ -121,6 +121,7 @@ def analyze(
     from analyses.batch import default_jobs, run_all
     from analyses.formation_order import write_order
     from analyses.hypothesis import load_hypothesis
+    from analyses.selection_overview import write_sides
     from analyses.sweeps import sweep_options
     from analyses.target_recovery import TargetRecovery
     from analyses.variable_creation import VariableCreation
@@ -155,6 +156,9 @@ def analyze(
     if order := write_order(path, by_run):
         lines += order
         tables["formation-order"] = read_json(path / "analyses" / "formation-order.json")
+    if sides := write_sides(path, by_run):
+        lines += sides
+        tables["selection-side"] = read_json(path / "analyses" / "selection-side.json")
     if len(runs) > 1 and len(recoveries) == len(runs):
         tables["overview"] = write_overview(path, runs, recoveries)
         if not quiet:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 
 from analyses.heads import Heads
 from analyses.runs import Run
+from analyses.selection_side import why_missed
 from interp.hooks import run as run_model
 from interp.recovery import Ranking
 from interp.statistics import clopper_pearson
@@ -156,7 +157,8 @@ def _disagreements(
                 f"instead of {_set(rankings[r][patching].top)}"
                 for r in differing
             )
-            sentences.append(f"{method} disagrees with patching: it has {tops} on top.")
+            why = why_missed(run, method, differing)
+            sentences.append(f"{method} disagrees with patching: it has {tops} on top.{why}")
     return sentences
 
 
