@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from interp.models import HookedAttention
 
 NAME = "abstraction"
-N_PAIRS = 512
+N_PAIRS = 256
 """Pairs a variable, at most; searches and directions are chosen on the first half and measured on the second."""
 N_RANDOM = 20
 """Random directions that a learned one is compared with."""

@@ -114,7 +114,7 @@ def learn_direction(
     n_starts: int = 2,
     steps: int = 40,
     lr: float = 0.12,
-    batch: int = 64,
+    batch: int = 32,
 ) -> Float[Tensor, "*axes"]:
     """The unit direction that realises the variable best on the pairs, by Adam on the binary cross-entropy.
 
