@@ -20,7 +20,7 @@ from analyses.runs import Run
 from analyses.scrubbing import scrub
 from interp.alignment import Pairing, aligned_logits, learn_direction, pair_activations, random_directions
 from interp.hooks import run as run_model
-from interp.interchange import interchange_agreement, share
+from interp.interchange import Site, interchange_agreement, share
 from interp.models import build_model
 from interp.plots import plot_abstraction
 from interp.scrubbing import Scrubbed, entropy
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from interp.models import HookedAttention
 
 NAME = "abstraction"
-N_PAIRS = 512
+N_PAIRS = 256
 """Pairs a variable, at most; searches and directions are chosen on the first half and measured on the second."""
 N_RANDOM = 20
 """Random directions that a learned one is compared with."""
@@ -201,28 +201,27 @@ def site_shares(
     own = pairs.variable.positions
     others = [pos for pos in range(causal.task.n_ctx) if pos not in own]
     result = np.full((len(SOURCES), 3, 2 + len(WHOLE)), np.nan)
+    sites = [Site(EMBED, pos=own), Site(EMBED, pos=others), *map(Site, WHOLE)]
+    there = [i for i, site in enumerate(sites) if site.pos != []]
     for s, source in enumerate((pairs.source, causal.minimal_source(pairs.variable.name, pairs.base, pairs.source))):
-        for i, (hook, pos) in enumerate([(EMBED, own), (EMBED, others), *((hook, None) for hook in WHOLE)]):
-            if pos is None or len(pos):
-                found = share(interchange_agreement(model, pairs.base, source, pairs.expected, hook, pos=pos))
-                result[s, :, i] = found.value, found.low, found.high
+        agreed = interchange_agreement(model, pairs.base, source, pairs.expected, [sites[i] for i in there])
+        found = share(np.array(agreed))
+        result[s][:, there] = found.value, found.low, found.high
     return result
 
 
 def search_sites(model: "HookedAttention", pairs: Interchanges) -> tuple[Float[np.ndarray, "hook pos"], Best]:
     """IIA of every single position, and the best single position or (of several) head."""
     half = len(pairs.base) // 2
-    by_pos, cells = [], []
     axes = ("pos", "head") if model.cfg.n_heads > 1 else ("pos",)
-    for hook in SEARCHED:
-        for axis in axes if hook != EMBED else ("pos",):
-            agreed = interchange_agreement(model, pairs.base, pairs.source, pairs.expected, hook, (axis,))
-            if axis == "pos":
-                by_pos.append(agreed.mean(axis=1))
-            cells += [(hook, axis, index, of_cell) for index, of_cell in enumerate(agreed)]
+    sites = [Site(hook, (axis,)) for hook in SEARCHED for axis in (axes if hook != EMBED else ("pos",))]
+    found = list(zip(sites, interchange_agreement(model, pairs.base, pairs.source, pairs.expected, sites), strict=True))
+    by_pos = [agreed.mean(axis=1) for site, agreed in found if site.over == ("pos",)]
+    cells = [(site.hook, site.over[0], i, of_cell) for site, agreed in found for i, of_cell in enumerate(agreed)]
     hook, axis, index, agreed = max(cells, key=lambda cell: cell[-1][:half].mean())
-    found = share(agreed[half:])
-    best = Best(pairs.variable.name, hook, axis, index, float(found.value), float(found.low), float(found.high))
+    measured = share(agreed[half:])
+    iia, low, high = (float(each) for each in (measured.value, measured.low, measured.high))
+    best = Best(pairs.variable.name, hook, axis, index, iia, low, high)
     return np.array(by_pos), best
 
 
@@ -243,7 +242,8 @@ def align(
     result = np.full((len(DIRECTIONS), 3), np.nan)
     weight = np.full(pairs.base.shape[1], np.nan)
     for d, each in enumerate((model, untrained)):
-        on = [pair_activations(each, pairs.base[rows], pairs.source[rows], hook) for rows in (learn, measure)]
+        whole = pair_activations(each, pairs.base, pairs.source, hook)
+        on = [whole.rows(rows) for rows in (learn, measure)]
         if not on[0].change.any():
             continue  # a site that never differs holds no variable
         threshold = float(on[0].clean.median()) if d else 0.0

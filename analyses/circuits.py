@@ -1,6 +1,7 @@
 """What do the weights say a query looks for, and what does a key write to the logit? Exact, without data.
 
 The QK and OV table of every head, centred by row and split into parts (`interp.circuits` says how), and the readout.
+result.json has the tables whole; data.csv, a row a cell, has at most MOST_ROWS of them and result.json says which.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from analyses.results import Rows
 from analyses.runs import Run
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from interp.models import HookedAttention
 
 NAME = "circuits"
+MOST_ROWS = 200_000
+"""Cells in data.csv; one head has 6 T² of them, so that one of T = 182 is written whole."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,10 @@ class Circuits:
 
     def to_json(self) -> dict[str, Any]:
         names = ("readout", "value", "bias", "targets", "rule_positions")
-        return {"qk": self.qk.to_json(), "ov": self.ov.to_json(), **{name: getattr(self, name) for name in names}}
+        which, cells = self._written()
+        rows = {"written": sum(map(len, cells)), "of": self.qk.table.size + self.ov.table.size, "which": which}
+        circuits = {"qk": self.qk.to_json(), "ov": self.ov.to_json()}
+        return {**circuits, **{name: getattr(self, name) for name in names}, "rows": rows}
 
     def to_rows(self) -> Rows:
         columns = ["circuit", "head", "dest", "dest_vocab", "dest_role", "src", "src_vocab", "src_role", "value"]
@@ -78,11 +84,33 @@ class Circuits:
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
         roles = [self.role(pos) for pos in range(len(self.readout))]
-        for name, circuit in (("QK", self.qk), ("OV", self.ov)):
-            for (h, dest, u, src, v), value in np.ndenumerate(circuit.table):
+        for name, circuit, cells in zip(("QK", "OV"), (self.qk, self.ov), self._written()[1], strict=True):
+            table = circuit.table
+            for cell in map(tuple, cells.tolist()):
+                h, dest, u, src, v = cell
                 dest_vocab = u if name == "QK" else None
                 where = (name, h, dest, dest_vocab, roles[dest], src, v, roles[src])
-                yield (*where, value, *circuit.parts[:, h, dest, u, src, v])
+                yield (*where, table[cell], *circuit.parts[:, h, dest, u, src, v])
+
+    def _written(self) -> tuple[str, list[Int[np.ndarray, "cell axis"]]]:
+        """Which cells data.csv has, in words, and their indices (head, dest, query_vocab, src, key_vocab) by circuit.
+
+        All; where they are too many, those whose dest or src is a target or a rule position; where even these are too
+        many, of each circuit the largest in size, half of MOST_ROWS.
+        """
+        tables = [self.qk.table, self.ov.table]
+        if sum(table.size for table in tables) <= MOST_ROWS:
+            return "all cells", [np.argwhere(np.ones(table.shape, dtype=bool)) for table in tables]
+        named = np.array([self.role(pos) != "other" for pos in range(len(self.readout))])
+        of_either = named[:, None, None, None] | named[:, None]
+        chosen = [np.broadcast_to(of_either, table.shape) for table in tables]
+        if 0 < sum(int(cells.sum()) for cells in chosen) <= MOST_ROWS:
+            return "cells whose dest or src is a target or a rule position", [np.argwhere(cells) for cells in chosen]
+        largest = []
+        for table in tables:
+            flat = np.argsort(-np.abs(table), axis=None, kind="stable")[: MOST_ROWS // 2]
+            largest.append(np.stack(np.unravel_index(np.sort(flat), table.shape), axis=1))
+        return f"of each circuit the {MOST_ROWS // 2} cells of largest absolute value", largest
 
     def role(self, pos: int) -> str:
         """'target' of any rule, 'rule' or 'other'."""

@@ -111,6 +111,9 @@ def analyze(
     hypothesis: Annotated[
         Path | None, typer.Option(help="Claims that variable-creation tests, YAML (see analyses/hypothesis.py).")
     ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes for the runs of a folder. [one a core, where that pays]")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run analyses; figures, tables and result.json go to RUN/analyses/NAME/.
@@ -120,7 +123,7 @@ def analyze(
     from analyses import commands
 
     sweep = {"hook": hook, "kind": kind, "mode": mode, "metric": metric, "over": over}
-    _say(commands.analyze(run, names or [], sweep, hypothesis, quiet=as_json), as_json)
+    _say(commands.analyze(run, names or [], sweep, hypothesis, quiet=as_json, jobs=jobs, content=as_json), as_json)
 
 
 @app.command()

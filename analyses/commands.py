@@ -1,6 +1,5 @@
 """What each command does; returns the JSON content and the lines to print."""
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,13 +7,14 @@ from typing import Any
 from analyses.options import import_task, model_config, parse_seeds, task_maker, train_config
 from analyses.overview import print_overview, sets_text, verdict_lines, write_claims, write_overview
 from analyses.progress import progress_bar
-from analyses.results import SWEEPING, chosen_analyses, envelope, run_analysis
+from analyses.results import SWEEPING, chosen_analyses, result_path
 from analyses.runs import N_INPUTS, Run, find_runs
 from analyses.train import Plan, check_plan, import_run, train_seeds
 from interp.checkpoint import import_tutorial
 from interp.errors import BoolensError
+from interp.files import read_json
 from interp.memory import models_at_once
-from interp.threads import suited_threads
+from interp.threads import ONE_THREAD_BELOW, suited_threads
 from interp.training import Job, median_accuracy
 
 Said = tuple[Any, list[str]]
@@ -25,6 +25,8 @@ TRAIN_OPTIONS = (
     *("n_train", "n_valid", "steps", "lr", "batch_size", "log_every", "snapshot_every"),
     *("stop_loss", "stop_accuracy", "patience"),
 )
+SUMMED = ("formation", "effective-attention", "target-recovery")
+"""Analyses whose result.json tables over runs are made of."""
 DEMO = {
     "sparse-and": {"task": "sparse-and", "n_ctx": 30, "n_targets": 3, "n_train": 200, "steps": 2000},
     "rule-and": {"task": "rule-and", "n_ctx": 11, "targets": "3,7/2,5", "n_train": 300, "n_valid": 500, "steps": 3000},
@@ -103,16 +105,28 @@ def analyze(
     hypothesis: Path | None = None,
     *,
     quiet: bool = False,
+    jobs: int | None = 1,
+    content: bool = True,
 ) -> Said:
-    """`boolens analyze`: every run at `path`, each analysis; a folder of seeds gets an overview.
+    """`boolens analyze`: every run at `path`, each analysis; a folder of seeds gets tables over its runs.
 
-    `sweep` holds the options of `analyses.sweeps` by name, texts or None; `hypothesis` is a file's name.
+    Args:
+        path: a run, or a folder of seeds.
+        names: of analyses; all that apply if empty.
+        sweep: the options of `analyses.sweeps` by name, texts or None.
+        hypothesis: a file's name.
+        quiet: whether the overview is not printed.
+        jobs: number of processes, None for what suits (`analyses.batch`). A script that asks for more than one calls
+            this under `if __name__ == "__main__":`.
+        content: whether to return what --json prints, read back from the files; else {}.
 
     Raises:
         BoolensError: options for an analysis that does not take them.
     """
+    from analyses.batch import default_jobs, run_all
     from analyses.formation_order import write_order
     from analyses.hypothesis import load_hypothesis
+    from analyses.selection_overview import write_sides
     from analyses.sweeps import sweep_options
     from analyses.target_recovery import TargetRecovery
     from analyses.variable_creation import VariableCreation
@@ -127,32 +141,41 @@ def analyze(
             raise BoolensError(f"{name} takes no --hypothesis; variable-creation does")
     runs = find_runs(path)
     work = [(run, analysis) for run in runs for analysis in chosen_analyses(run, names)]
-    content: dict[str, dict[str, Any]] = {run.path.name: {} for run in runs}
-    recoveries: list[TargetRecovery] = []
-    tested: list[VariableCreation] = []
     widest = max(N_INPUTS * run.task.n_rules * run.task.n_ctx**2 for run in runs)
-    with progress_bar(len(work), "analysing") as bar, suited_threads(widest), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # unchanged or undefined cells are NaN and 0 in the results
-        for run, analysis in work:
-            bar.advance(0, f"{run.path.name}: {analysis.NAME}")
-            result = run_analysis(analysis, run, options or claims)
-            content[run.path.name][analysis.NAME] = envelope(analysis.NAME, run, result)
-            if isinstance(result, TargetRecovery):
-                recoveries.append(result)
-            if isinstance(result, VariableCreation):
-                tested.append(result)
-            bar.advance()
+    jobs = default_jobs(len(runs), len(work), widest, ONE_THREAD_BELOW) if jobs is None else jobs
+    threads_for = widest if len(runs) == 1 else 0  # of several runs, each has one thread, however many processes
+    with progress_bar(len(work), "analysing") as bar, suited_threads(threads_for):
+        results = run_all(work, options or claims, jobs, bar)
+    recoveries = [result for result in results if isinstance(result, TargetRecovery)]
+    tested = [result for result in results if isinstance(result, VariableCreation)]
+
+    by_run: dict[str, dict[str, Any]] = {run.path.name: {} for run in runs}
+    for run, analysis in work:
+        if content or analysis.NAME in SUMMED:
+            by_run[run.path.name][analysis.NAME] = read_json(result_path(run, analysis.NAME))
+    tables: dict[str, Any] = {}
     lines = [line for run, r in zip(runs, recoveries, strict=False) for line in verdict_lines(run, r)]
     if tested and (claims or len(runs) > 1):
         lines += write_claims(path, tested)
-    lines += write_order(path, content)
+        tables |= read_json(path / "analyses" / "claims.json")
+    if order := write_order(path, by_run):
+        lines += order
+        tables["formation-order"] = read_json(path / "analyses" / "formation-order.json")
+    if sides := write_sides(path, by_run):
+        lines += sides
+        tables["selection-side"] = read_json(path / "analyses" / "selection-side.json")
     if len(runs) > 1 and len(recoveries) == len(runs):
-        summary = write_overview(path, runs, recoveries)
+        tables["overview"] = write_overview(path, runs, recoveries)
         if not quiet:
-            print_overview(runs, recoveries, summary)
-        return {"overview": summary, "runs": content}, [*lines, f"overview: {path / 'analyses' / 'overview.csv'}"]
-    written = [str(run.path / "analyses" / analysis.NAME) for run, analysis in work]
-    return content if len(runs) > 1 else content[runs[0].path.name], [*lines, *(f"written: {w}" for w in written)]
+            print_overview(runs, recoveries, tables["overview"])
+        lines.append(f"overview: {path / 'analyses' / 'overview.csv'}")
+    else:
+        lines += [f"written: {result_path(run, analysis.NAME).parent}" for run, analysis in work]
+    if not content:
+        return {}, lines
+    if len(runs) == 1:
+        return by_run[runs[0].path.name], lines
+    return {**tables, "runs": by_run} if tables else by_run, lines
 
 
 def demo(out: Path, *, quiet: bool = False) -> Said:

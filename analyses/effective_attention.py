@@ -3,7 +3,8 @@
 Effective attention is the sum over dest of readout[dest] * pattern[dest, src]; its products with the values add up
 to the logit, which `compute` checks on every input. The same logit is a sum over dest of readout[dest] · z[dest], and
 a model may pick its targets on either side: as keys whose values enter the logit, or as queries whose rows change what
-they attend to. So the variance over inputs of both sums' terms is given, by src and by dest, with the positions on top.
+they attend to. So the variance over inputs of both sums' terms is given, by src and by dest, with the positions on top;
+and each bit's flip is split exactly into what it does as query and as key (`analyses.selection_side`).
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from jaxtyping import Float
 
 from analyses.results import Rows
 from analyses.runs import Run
+from analyses.selection_side import SelectionSide, selection_sides
 from interp.attention import contributions, dest_contributions, effective_attention
+from interp.flip_routes import SIDES
 from interp.hooks import run as run_model
 from interp.plots import plot_effective_attention
 from interp.recovery import PATTERN, VALUE, Z, rank
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from interp.models import HookedAttention
 
 NAME = "effective-attention"
+FLIPS = ("flip, by query", "flip, by key", "flip, only together")
+"""What the figure calls SIDES."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class EffectiveAttention:
         mean, low, high: effective attention and its 95 % bootstrap interval over inputs; logit per unit of value.
         contribution: mean of effective attention × value; logit.
         by_src, by_dest: variance over inputs of the logit's terms, summed by key and by query; logit².
+        sides: of each rule, whether the targets act as keys or as queries, and each bit's flip by side.
         logit_error: largest |sum of contributions + bias − logit| over all inputs, by src or by dest.
     """
 
@@ -50,6 +56,7 @@ class EffectiveAttention:
     contribution: Float[np.ndarray, "rule channel src"]
     by_src: Float[np.ndarray, "rule src"]
     by_dest: Float[np.ndarray, "rule dest"]
+    sides: tuple[SelectionSide, ...]
     logit_error: float
     n_inputs: int
     targets: tuple[tuple[int, ...], ...]
@@ -60,6 +67,11 @@ class EffectiveAttention:
         """|mean| added over channels: how strongly each position is read."""
         return np.abs(self.mean).sum(axis=1)
 
+    @property
+    def flips(self) -> Float[np.ndarray, "rule side pos"]:
+        """Mean absolute change of the logit by each bit's flip, split by SIDES; logit."""
+        return np.stack([side.flips for side in self.sides])
+
     def on_top(self, scores: Float[np.ndarray, "rule pos"]) -> list[list[int]]:
         """Under each rule, as many positions as it has targets, those of largest score, in order of position."""
         candidates = [i for i in range(scores.shape[1]) if i not in self.rule_positions]
@@ -68,7 +80,14 @@ class EffectiveAttention:
     def to_json(self) -> dict[str, Any]:
         names = ("channels", "targets", "rule_positions", "mean", "low", "high", "contribution", "strength")
         selection = [
-            {"rule": r, "targets": self.targets[r], "effective_attention": strength, "by_src": src, "by_dest": dest}
+            {
+                "rule": r,
+                "targets": self.targets[r],
+                "effective_attention": strength,
+                "by_src": src,
+                "by_dest": dest,
+                **self.sides[r].to_json(),
+            }
             for r, (strength, src, dest) in enumerate(
                 zip(*(self.on_top(scores) for scores in (self.strength, self.by_src, self.by_dest)), strict=True)
             )
@@ -79,6 +98,7 @@ class EffectiveAttention:
             "selection": selection,
             "by_src": self.by_src,
             "by_dest": self.by_dest,
+            "flips": dict(zip(SIDES, self.flips.swapaxes(0, 1), strict=True)),
             **{n: getattr(self, n) for n in names},
         }
 
@@ -93,10 +113,12 @@ class EffectiveAttention:
                 self.low[r, c, src],
                 self.high[r, c, src],
                 self.contribution[r, c, src],
+                *self.flips[r, :, src],
             )
             for (r, c, src), mean in np.ndenumerate(self.mean)
         ]
-        return Rows(["rule", "channel", "src", "is_target", "mean", "low", "high", "contribution"], rows)
+        columns = ["rule", "channel", "src", "is_target", "mean", "low", "high", "contribution"]
+        return Rows([*columns, *(f"flip_{side}" for side in SIDES)], rows)
 
 
 def applies(run: Run) -> bool:
@@ -156,6 +178,7 @@ def compute(run: Run) -> EffectiveAttention:
     return EffectiveAttention(
         channels=tuple(names),
         **{name: np.stack(arrays) for name, arrays in parts.items()},
+        sides=selection_sides(run),
         logit_error=error,
         n_inputs=n_inputs,
         targets=run.task.targets,
@@ -171,6 +194,8 @@ def plot(result: EffectiveAttention) -> "Figure":
         result.contribution,
         by_src=result.by_src,
         by_dest=result.by_dest,
+        flips=result.flips,
+        sides=FLIPS,
         channels=result.channels,
         targets=result.targets,
         rule_positions=result.rule_positions,

@@ -1,27 +1,45 @@
 """What the commands say: one run's verdict in words, many runs' as a table with intervals."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from jaxtyping import Float
+
 from interp.files import plain, write_csv, write_json
-from interp.statistics import clopper_pearson
+from interp.seeds import numpy_generator
+from interp.selection import shuffled_auroc
+from interp.statistics import bootstrap_mean, clopper_pearson
 
 if TYPE_CHECKING:
     from analyses.runs import Run
     from analyses.target_recovery import TargetRecovery
     from analyses.variable_creation import VariableCreation
 
+N_SHUFFLED = 2000
+"""Index sets drawn at random a run, rule and method."""
+
 
 def verdict_lines(run: "Run", result: "TargetRecovery") -> list[str]:
     """The verdict on one run, in sentences."""
     verdict = result.verdict
-    return [f"{run.path}: {verdict.verdict}. {verdict.sentence}", *(f"  {d}" for d in verdict.disagreements)]
+    return [
+        f"{run.path}: {verdict.verdict}. {verdict.sentence}",
+        *(f"  {d}" for d in (*verdict.disagreements, *verdict.heads)),
+    ]
 
 
 def summarise(runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dict[str, Any]:
-    """Shares over seeds with 95 % Clopper–Pearson intervals: verdicts, and matches by method (all rules of a run)."""
-    n = len(runs)
+    """Shares over seeds with 95 % Clopper–Pearson intervals: verdicts, and matches by method (all rules of a run).
+
+    AUROC and precision at s (mean over rules) are averaged over seeds, with a 95 % bootstrap interval over seeds.
+    Beside them stands the control, index sets drawn at random in the targets' place: what is expected of matches (if
+    nothing ties), AUROC and precision, exact, and between what values 95 % of such drawings bring the mean AUROC.
+    """
+    n, methods = len(runs), results[0].methods
+    generator = numpy_generator(runs[0].seed, "statistics", 2)
 
     def share(count: int) -> dict[str, Any]:
         return {"count": count, "of": n, "interval": clopper_pearson(count, n)}
@@ -31,12 +49,46 @@ def summarise(runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dic
         "verdicts": {
             w: share(sum(r.verdict.verdict == w for r in results)) for w in ("created", "mixed", "not created")
         },
-        "match": {m: share(sum(bool(r.match[:, i].all()) for r in results)) for i, m in enumerate(results[0].methods)},
+        "match": {m: share(sum(bool(r.match[:, i].all()) for r in results)) for i, m in enumerate(methods)},
+        "auroc": _over_seeds(methods, [r.auroc for r in results], generator),
+        "precision": _over_seeds(methods, [r.precision for r in results], generator),
+        "shuffled": {
+            "match": float(np.mean([math.prod(1 / math.comb(c, s) for c, s in _sizes(run)) for run in runs])),
+            "auroc": 0.5,
+            "auroc_range": {m: _shuffled_range(runs, results, i, generator) for i, m in enumerate(methods)},
+            "precision": float(np.mean([np.mean([s / c for c, s in _sizes(run)]) for run in runs])),
+        },
         "validation_accuracy": {
             "min": min(r.accuracy.valid for r in results),
             "median": sorted(r.accuracy.valid for r in results)[n // 2],
         },
     }
+
+
+def _sizes(run: "Run") -> list[tuple[int, int]]:
+    """For each rule, the number of candidates and of targets."""
+    return [(len(run.task.candidates), len(targets)) for targets in run.task.targets]
+
+
+def _over_seeds(
+    methods: Sequence[str], by_run: Sequence[Float[np.ndarray, "rule method"]], generator: np.random.Generator
+) -> dict[str, Any]:
+    values = np.array([of_run.mean(axis=0) for of_run in by_run])
+    low, high = bootstrap_mean(values, generator)
+    mean = values.mean(axis=0)
+    return {m: {"mean": mean[i], "interval": (low[i], high[i])} for i, m in enumerate(methods)}
+
+
+def _shuffled_range(
+    runs: Sequence["Run"], results: Sequence["TargetRecovery"], method: int, generator: np.random.Generator
+) -> tuple[float, float]:
+    total = np.zeros(N_SHUFFLED)
+    for run, result in zip(runs, results, strict=True):
+        for scores, targets in zip(result.scores[:, method], run.task.targets, strict=True):
+            drawn = shuffled_auroc(scores, len(targets), run.task.candidates, generator, N_SHUFFLED)
+            total += drawn / len(runs) / run.task.n_rules
+    low, high = np.quantile(total, [0.025, 0.975])
+    return float(low), float(high)
 
 
 def write_claims(folder: Path, results: "Sequence[VariableCreation]") -> list[str]:
@@ -48,9 +100,16 @@ def write_claims(folder: Path, results: "Sequence[VariableCreation]") -> list[st
     return [
         f"{row['verdict']}: {row['claim']} ({row['method']}): holds in {row['holds']} of {row['runs']} runs (95 % "
         f"interval {row['interval'][0]:.2f} to {row['interval'][1]:.2f}), fails in {row['fails']}, mean AUROC "
-        f"{row['mean_auroc']:.3f} (at initialisation {row['mean_initial_auroc']:.3f})"
+        f"{row['mean_auroc']:.3f} (at initialisation {row['mean_initial_auroc']:.3f}){_what_would_do(row)}"
         for row in rows
     ]
+
+
+def _what_would_do(row: dict[str, Any]) -> str:
+    if row["verdict"] != "undecided" or row["runs"] == 1:
+        return ""
+    enough = f"if it holds in all further ones, {row['runs_for_support']} runs in all would support it"
+    return f"; {'too few runs for any verdict: ' if row['too_few'] else ''}{enough}"
 
 
 def write_overview(folder: Path, runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dict[str, Any]:
@@ -85,10 +144,28 @@ def print_overview(runs: Sequence["Run"], results: Sequence["TargetRecovery"], s
     console.print(table)
     for method in methods:
         count, (low, high) = summary["match"][method]["count"], summary["match"][method]["interval"]
-        interval = f"95 % interval {low:.2f} to {high:.2f}"
         console.print(
-            f"{method}: exactly the targets on top in {count} of {len(runs)} runs ({interval})", highlight=False
+            f"{method}: exactly the targets on top in {count} of {len(runs)} runs "
+            f"(95 % interval {low:.2f} to {high:.2f}); {_mean_text(summary, 'AUROC', method)}, "
+            f"{_mean_text(summary, 'precision', method)}",
+            highlight=False,
         )
+    control = summary["shuffled"]
+    ranges = [end for ends in control["auroc_range"].values() for end in ends]
+    spread = "" if None in ranges else f" (95 % of drawings within {min(ranges):.2f} to {max(ranges):.2f})"
+    console.print(
+        f"control, index sets drawn at random: on top in {control['match']:.2g} of runs, mean AUROC "
+        f"{control['auroc']:.2f}{spread}, precision {control['precision']:.2f}",
+        highlight=False,
+    )
+
+
+def _mean_text(summary: dict[str, Any], name: str, method: str) -> str:
+    found = summary[name.lower()][method]
+    if found["mean"] is None:
+        return f"{name} undefined"
+    low, high = found["interval"]
+    return f"{name} {found['mean']:.2f} ({low:.2f} to {high:.2f})"
 
 
 def all_rules(result: "TargetRecovery") -> list[bool]:

@@ -1,9 +1,10 @@
 """Runs on disk: one folder a trained or imported model, or a folder of such folders, one a seed."""
 
 import hashlib
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from interp.checkpoint import WEIGHTS, load_config, load_model
 from interp.config import RunConfig, digest
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from interp.models import AnyModel
 
+T = TypeVar("T")
 N_INPUTS = 256
 """Analysis inputs drawn for each rule, unless a caller asks for another number."""
 
@@ -69,6 +71,16 @@ class Run:
         """The run's validation set: the very one of its training, or a fresh one for an imported model."""
         training = self.config.training
         return draw_dataset(self.task, training.n_valid if training else 1000, torch_generator(self.seed, "valid"))
+
+    @cached_property
+    def _kept(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What `compute` returned when this key was first asked for; kept with the run, for analyses that share it."""
+        if key not in self._kept:
+            self._kept[key] = compute()
+        return self._kept[key]
 
     @cached_property
     def provenance(self) -> dict[str, Any]:

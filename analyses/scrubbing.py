@@ -13,7 +13,7 @@ shuffled targets   rule, other bits       rule, other bits       wrong: as many 
 Without rule bits, 'every target' and 'rule selects' are 'selected bits', and left out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -81,18 +81,9 @@ def scrub(model: "HookedAttention", task: Conjunction, seed: int) -> dict[str, S
 
     if task.n_ctx <= EXACT_UP_TO:
         x = task.enumerate()
-        return dict(
-            zip(
-                claims,
-                scrub_exactly(model, x, task.label(x), task.bit_probability, masks(x), task.p_true),
-                strict=True,
-            )
-        )
-    draw: Callable[[int], Tensor] = lambda i: task.sample(N_SAMPLED, torch_generator(seed, "resample", i))  # noqa: E731
-    x, fresh = draw(0), (draw(1), draw(2))
-    return {
-        name: scrub_sampled(
-            model, x, task.label(x), fresh, needed, task.p_true, numpy_generator(seed, "statistics", 1, i)
-        )
-        for i, (name, needed) in enumerate(zip(claims, masks(x), strict=True))
-    }
+        found = scrub_exactly(model, x, task.label(x), task.bit_probability, masks(x), task.p_true)
+    else:
+        x, *fresh = (task.sample(N_SAMPLED, torch_generator(seed, "resample", i)) for i in range(3))
+        bootstrap = numpy_generator(seed, "statistics", 1)
+        found = scrub_sampled(model, x, task.label(x), (fresh[0], fresh[1]), masks(x), task.p_true, bootstrap)
+    return dict(zip(claims, found, strict=True))

@@ -6,30 +6,28 @@ p-value is that of the product of its p-values over tuples of index sets.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from analyses.heads import Heads, find_heads
 from analyses.results import Rows
 from analyses.runs import Run
+from analyses.scores import scores_of_rule, weights_method
 from analyses.verdict import Accuracy, Verdict, judge, measure_accuracy
 from interp.plots import plot_target_recovery
-from interp.recovery import METHODS, Ranking, attention_method_scores, flip_scores, rank
+from interp.recovery import METHODS, Ranking, rank
 from interp.seeds import numpy_generator
+from interp.selection import auroc, precision_at
 from interp.statistics import holm, joint_p_value, permutation_test
-from interp.tables import attention_tables, expected_flip_effect
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from interp.models import HookedAttention
+    from interp.flips import FlipEffects
 
 NAME = "target-recovery"
-ENUMERATE_UP_TO = 12
-"""Up to this many free bits, `weights` is the exact expectation over all inputs."""
-N_WEIGHTS = 1024
-"""Inputs a rule that `weights` samples above that."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,10 @@ class TargetRecovery:
     Attributes:
         p_value, p_holm: of each rule and method; joint, joint_holm: of each method over all rules.
         p_exact: whether every permutation test of a rule enumerated all index sets.
-        weights_method: how `weights` was computed: 'exact' or 'sampled' with the number of inputs.
+        auroc, precision: of the scores for the targets.
+        weights: of each rule, `weights` with its interval; () without attention.
+        weights_method: how it was computed: 'exact' or 'sampled' with the number of inputs.
+        heads: the same findings of every head by itself, of a model with several.
     """
 
     methods: tuple[str, ...]
@@ -51,7 +52,11 @@ class TargetRecovery:
     joint: Float[np.ndarray, " method"]
     joint_holm: Float[np.ndarray, " method"]
     p_exact: bool
+    auroc: Float[np.ndarray, "rule method"]
+    precision: Float[np.ndarray, "rule method"]
+    weights: "tuple[FlipEffects, ...]"
     weights_method: str
+    heads: Heads | None
     accuracy: Accuracy
     verdict: Verdict
     targets: tuple[tuple[int, ...], ...]
@@ -60,17 +65,7 @@ class TargetRecovery:
     def to_json(self) -> dict[str, Any]:
         rules = []
         for r, targets in enumerate(self.targets):
-            methods = {
-                name: {
-                    "scores": self.scores[r, m],
-                    "top": self.rankings[r][m].top,
-                    "match": bool(self.match[r, m]),
-                    "tie": self.rankings[r][m].tie,
-                    "p_value": self.p_value[r, m],
-                    "p_holm": self.p_holm[r, m],
-                }
-                for m, name in enumerate(self.methods)
-            }
+            methods = {name: self._method(r, m) for m, name in enumerate(self.methods)}
             rules.append({"rule": r if self.rule_positions else None, "targets": targets, "methods": methods})
         joint = {name: {"p_value": self.joint[m], "p_holm": self.joint_holm[m]} for m, name in enumerate(self.methods)}
         return {
@@ -81,6 +76,25 @@ class TargetRecovery:
             "accuracy": self.accuracy.to_json(),
             **self.verdict.to_json(),
         }
+
+    def _method(self, r: int, m: int) -> dict[str, Any]:
+        name = self.methods[m]
+        found = {
+            "scores": self.scores[r, m],
+            "top": self.rankings[r][m].top,
+            "match": bool(self.match[r, m]),
+            "tie": self.rankings[r][m].tie,
+            "auroc": self.auroc[r, m],
+            "precision": self.precision[r, m],
+            "p_value": self.p_value[r, m],
+            "p_holm": self.p_holm[r, m],
+        }
+        if name == "weights" and self.weights[r].separated is not None:
+            ends = np.stack([self.weights[r].low, self.weights[r].high], axis=1)
+            found |= {"interval": ends, "separated": self.weights[r].separated}
+        if self.heads and name in self.heads.methods:
+            found["heads"] = self.heads.to_json(r, name)
+        return found
 
     def to_rows(self) -> Rows:
         columns = ["rule", "method", "pos", "is_target", "in_top", "score"]
@@ -98,8 +112,8 @@ def applies(run: Run) -> bool:
 def compute(run: Run) -> TargetRecovery:
     task = run.task
     per_rule = [scores_of_rule(run, rule) for rule in range(task.n_rules)]
-    methods = tuple(m for m in METHODS if m in per_rule[0][0])
-    scores = np.array([[by_method[m] for m in methods] for by_method, _ in per_rule])
+    methods = tuple(m for m in METHODS if m in per_rule[0].by_method)
+    scores = np.array([[of_rule.by_method[m] for m in methods] for of_rule in per_rule])
     scores[..., list(task.rule_positions)] = np.nan
     rankings = tuple(
         tuple(rank(scores[r, m], task.candidates, len(targets)) for m in range(len(methods)))
@@ -115,7 +129,12 @@ def compute(run: Run) -> TargetRecovery:
     ]
     p_value = np.array([[t.p_value for t in row] for row in tests])
     joint = np.array([joint_p_value([row[m] for row in tests], generator)[0] for m in range(len(methods))])
+    pairs = [[(scores[r, m], t, task.candidates) for m in range(len(methods))] for r, t in enumerate(task.targets)]
+    weights = tuple(of_rule.weights for of_rule in per_rule if of_rule.weights)
+    heads = find_heads(task, [of_rule.by_head for of_rule in per_rule], generator)
+    how = weights_method(weights)
     accuracy = measure_accuracy(run)
+    verdict = judge(run, accuracy, methods, rankings, match, joint, how.startswith("exact"), heads)
     return TargetRecovery(
         methods=methods,
         scores=scores,
@@ -126,42 +145,26 @@ def compute(run: Run) -> TargetRecovery:
         joint=joint,
         joint_holm=holm(joint),
         p_exact=all(t.exact for row in tests for t in row),
-        weights_method=per_rule[0][1],
+        auroc=np.array([[auroc(*pair) for pair in row] for row in pairs]),
+        precision=np.array([[precision_at(*pair) for pair in row] for row in pairs]),
+        weights=weights,
+        weights_method=how,
+        heads=heads,
         accuracy=accuracy,
-        verdict=judge(run, accuracy, methods, rankings, match, joint, per_rule[0][1].startswith("exact")),
+        verdict=verdict,
         targets=task.targets,
         rule_positions=task.rule_positions,
     )
 
 
-def scores_of_rule(run: Run, rule: int) -> tuple[dict[str, np.ndarray], str]:
-    """Every method's scores under a rule, and how `weights` was computed."""
-    x = run.inputs(rule)
-    scores = {"patching": flip_scores(run.model, x)}
-    how = "does not apply"
-    if run.has_attention:
-        model = cast("HookedAttention", run.model)
-        scores |= attention_method_scores(model, x)
-        scores["weights"], how = weights_scores(run, model, rule)
-    return {name: s.double().numpy() for name, s in scores.items()}, how
-
-
-def weights_scores(run: Run, model: "HookedAttention", rule: int) -> tuple[Any, str]:
-    """The expected change by a flip, from float64 tables: exact where all inputs can be listed, else sampled."""
-    import torch
-
-    task = run.task
-    with torch.no_grad():
-        tables = attention_tables(model, torch.float64)
-        if task.n_ctx - len(task.rule_positions) > ENUMERATE_UP_TO:
-            return expected_flip_effect(tables, run.inputs(rule, N_WEIGHTS)), f"sampled: {N_WEIGHTS} inputs a rule"
-        x = task.enumerate()
-        x = x[task.rule(x) == rule]
-        probability = task.log_probability(x).exp() * task.n_rules
-        return expected_flip_effect(tables, x, probability), "exact: all inputs of the rule"
-
-
 def plot(result: TargetRecovery) -> "Figure":
+    low, high = np.full((2, *result.scores.shape), np.nan)
+    for r, effects in enumerate(result.weights):
+        if effects.separated is not None:
+            low[r, result.methods.index("weights")], high[r, result.methods.index("weights")] = (
+                effects.low,
+                effects.high,
+            )
     return plot_target_recovery(
         result.scores,
         methods=result.methods,
@@ -170,6 +173,8 @@ def plot(result: TargetRecovery) -> "Figure":
         p_value=result.p_value,
         targets=result.targets,
         rule_positions=result.rule_positions,
+        low=low,
+        high=high,
     )
 
 

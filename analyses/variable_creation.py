@@ -9,6 +9,7 @@ controls, the same statistics for the model at its initialisation, and what an i
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from jaxtyping import Float
 from analyses.hypothesis import DEFAULT, Hypothesis
 from analyses.results import Rows
 from analyses.runs import Run
-from analyses.target_recovery import scores_of_rule
+from analyses.scores import scores_of_rule
 from interp.errors import BoolensError
 from interp.plots import plot_claims
 from interp.recovery import METHODS, rank
@@ -95,7 +96,7 @@ def compute(run: Run, hypothesis: Hypothesis | None = None) -> VariableCreation:
     hypothesis = hypothesis or DEFAULT
     task = run.task
     scores = _scores(run)
-    start = _scores(initial_run(run)) if run.config.training else None
+    start = _scores(initial_run(run), looks=1) if run.config.training else None
     generator = numpy_generator(run.seed, "statistics", 1)
     found: list[dict[str, Any]] = []
     for claim in hypothesis.claims:
@@ -139,8 +140,8 @@ def status_of(one: dict[str, Any], p_holm: float, alpha: float) -> Status:
     return "holds" if not any(tie for *_, tie in by_rule) and p_holm < alpha else "undecided"
 
 
-def _scores(run: Run) -> dict[str, Float[np.ndarray, "rule pos"]]:
-    per_rule = [scores_of_rule(run, rule)[0] for rule in range(run.task.n_rules)]
+def _scores(run: Run, looks: int | None = None) -> dict[str, Float[np.ndarray, "rule pos"]]:
+    per_rule = [scores_of_rule(run, rule, looks=looks).by_method for rule in range(run.task.n_rules)]
     return {method: np.stack([scores[method] for scores in per_rule]) for method in per_rule[0]}
 
 
@@ -160,7 +161,9 @@ def summarise(results: Sequence[VariableCreation]) -> list[dict[str, Any]]:
     follows.
 
     Supported if the 95 % Clopper–Pearson interval of the share that holds lies above MOST, rejected if that of the
-    share that fails does, else undecided; of a single run, its own status.
+    share that fails does, else undecided; of a single run, its own status. `too_few` says that so few runs (2 to 5)
+    leave every claim undecided, whatever they show; `runs_for_support` how many in all would support this one, if all
+    further ones hold.
     """
     rows = []
     for cells in zip(*(result.tested for result in results), strict=True):
@@ -179,11 +182,22 @@ def summarise(results: Sequence[VariableCreation]) -> list[dict[str, Any]]:
                 "runs": n,
                 **counts,
                 "interval": limits["holds"],
+                "runs_for_support": runs_for_support(n, n - counts["holds"]),
+                "too_few": 1 < n < runs_for_support(1, 0),
                 "mean_auroc": float(np.mean([np.mean(one.auroc) for one in cells])),
                 "mean_initial_auroc": float(np.mean([np.mean(one.initial_auroc) for one in cells])),
             }
         )
     return rows
+
+
+@cache
+def runs_for_support(n: int, without: int) -> int:
+    """The smallest number of runs, at least n, that supports a claim which does not hold in `without` of them."""
+    total = n
+    while clopper_pearson(total - without, total)[0] <= MOST:
+        total += 1
+    return total
 
 
 def plot(result: VariableCreation) -> "Figure":

@@ -7,7 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
+from analyses.heads import Heads
 from analyses.runs import Run
+from analyses.selection_side import why_missed
 from interp.hooks import run as run_model
 from interp.recovery import Ranking
 from interp.statistics import clopper_pearson
@@ -47,11 +49,17 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Attributes: verdict: the word; sentence: why; disagreements: one sentence for each method that disagrees."""
+    """Attributes:
+    verdict: the word.
+    sentence: why.
+    disagreements: one sentence for each method that disagrees.
+    heads: one sentence a rule, which heads find the targets; () of a model with one.
+    """
 
     verdict: Literal["created", "mixed", "not created"]
     sentence: str
     disagreements: tuple[str, ...]
+    heads: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,6 +95,7 @@ def judge(
     match: Bool[np.ndarray, "rule method"],
     joint: Float[np.ndarray, " method"],
     weights_exact: bool,
+    heads: Heads | None = None,
 ) -> Verdict:
     """The verdict rests on patching, and on `weights` where it is exact; never on attention alone.
 
@@ -126,7 +135,9 @@ def judge(
             opening = "The targets are on top, but the accuracy does not clearly beat the majority class."
     else:
         verdict, opening = "not created", "The model does not pick out the target indices."
-    return Verdict(verdict, f"{opening} {evidence}", tuple(_disagreements(run, methods, rankings, match, patching)))
+    by_head = heads.sentences([_rule_name(run, r) for r in range(task.n_rules)]) if heads else ()
+    differing = tuple(_disagreements(run, methods, rankings, match, patching))
+    return Verdict(verdict, f"{opening} {evidence}", differing, by_head)
 
 
 def _disagreements(
@@ -146,7 +157,8 @@ def _disagreements(
                 f"instead of {_set(rankings[r][patching].top)}"
                 for r in differing
             )
-            sentences.append(f"{method} disagrees with patching: it has {tops} on top.")
+            why = why_missed(run, method, differing)
+            sentences.append(f"{method} disagrees with patching: it has {tops} on top.{why}")
     return sentences
 
 

@@ -47,7 +47,7 @@ class Pairing:
         """Of the activation, batch left out."""
         return self.base.shape[1:]
 
-    def rows(self, chosen: Int[Tensor, " row"]) -> "Pairing":
+    def rows(self, chosen: Int[Tensor, " row"] | slice) -> "Pairing":
         """Some of the pairs."""
         parts = {name: getattr(self, name)[chosen] for name in ("x", "base", "change", "clean")}
         return replace(self, **parts, gradient=None if self.gradient is None else self.gradient[chosen])
@@ -112,15 +112,16 @@ def learn_direction(
     *,
     threshold: float = 0.0,
     n_starts: int = 2,
-    steps: int = 100,
-    lr: float = 0.07,
-    batch: int = 64,
+    steps: int = 40,
+    lr: float = 0.12,
+    batch: int = 32,
 ) -> Float[Tensor, "*axes"]:
     """The unit direction that realises the variable best on the pairs, by Adam on the binary cross-entropy.
 
     The loss is taken of SHARPNESS · (logit − threshold) over the standard deviation of the base inputs' logits, so that
     a model with tiny logits, such as one at initialisation, is searched as well as a trained one. The best of several
-    starts is kept: the change of activation that goes with the expected label, and random directions.
+    starts is kept: the change of activation that goes with the expected label; of the directions in which single
+    positions differ most, the one with the lowest loss; and random directions.
 
     Args:
         pairing: of `pair_activations`.
@@ -147,26 +148,36 @@ def learn_direction(
     mean = torch.einsum("b,b...->...", sign, pairing.change)[None]
     if not mean.any():
         mean = pairing.change[pairing.change.flatten(1).any(dim=1)][:1]
-    starts = torch.cat([mean, random_directions(pairing, n_starts - 1, generator)])
-    starts = starts / starts.flatten(1).norm(dim=1).view(-1, *(1,) * len(pairing.shape))
-    directions = starts.detach().clone().requires_grad_()
     spread = float((pairing.clean - threshold).std(correction=0)) or 1.0
     target = expected.to(pairing.clean)
-    search = torch.optim.Adam([directions], lr=lr)
 
-    def losses(rows: Tensor) -> Float[Tensor, " start"]:
+    def losses(directions: Tensor, rows: Tensor) -> Float[Tensor, " direction"]:
         scaled = SHARPNESS * (aligned_logits(pairing.rows(rows), directions) - threshold) / spread
         truth = target[rows].expand_as(scaled)
         return binary_cross_entropy_with_logits(scaled, truth, reduction="none").mean(dim=1)
 
+    single = single_positions(pairing)
+    with torch.no_grad():
+        best_single = single[losses(single, torch.arange(min(n, batch))).argmin()][None]
+    starts = torch.cat([mean, best_single, random_directions(pairing, max(n_starts - 2, 0), generator)])[:n_starts]
+    starts = starts / starts.flatten(1).norm(dim=1).view(-1, *(1,) * len(pairing.shape))
+    directions = starts.detach().clone().requires_grad_()
+    search = torch.optim.Adam([directions], lr=lr)
     with torch.enable_grad():
         for _ in range(steps):
             search.zero_grad()
-            losses(torch.randperm(n, generator=generator)[:batch]).sum().backward(inputs=[directions])
+            losses(directions, torch.randperm(n, generator=generator)[:batch]).sum().backward(inputs=[directions])
             search.step()
     with torch.no_grad():
-        best = directions[int(losses(torch.arange(n)).argmin())]
+        best = directions[int(losses(directions, torch.arange(n)).argmin())]
         return (best / best.norm()).detach()
+
+
+def single_positions(pairing: Pairing) -> Float[Tensor, "pos *axes"]:
+    """For each index of the activation's first axis, the direction there in which the pairs differ most."""
+    change = pairing.change.flatten(2) if len(pairing.shape) > 1 else pairing.change[..., None]
+    most = torch.linalg.eigh(torch.einsum("bpi,bpj->pij", change, change)).eigenvectors[..., -1]
+    return (torch.eye(len(most)).to(most)[..., None] * most[:, None]).view(-1, *pairing.shape)
 
 
 def random_directions(pairing: Pairing, n: int, generator: torch.Generator) -> Float[Tensor, "direction *axes"]:

@@ -65,13 +65,15 @@ def resolve_hooks(points: Mapping[str, Any] | Sequence[str], name: str | Callabl
 def quietly(model: torch.nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients; the modes from before are restored, also after an exception."""
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    if any(training for _, training in modes):  # setting a module's attribute is slow, and most are in this mode
+        model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
         for module, training in modes:
-            module.training = training
+            if module.training != training:
+                module.training = training
 
 
 @contextmanager

@@ -68,6 +68,17 @@ def flip_scores(model: "AnyModel", x: Int[Tensor, "batch pos"]) -> Float[Tensor,
     return (patch_positions_from(model, x, 1 - x, "hook_embed") - clean).abs().mean(dim=1)
 
 
+def head_scores(model: "HookedAttention", x: Int[Tensor, "batch pos"]) -> dict[str, Float[Tensor, "head pos"]]:
+    """The scores 'attention', 'effective-attention' and 'contribution' of each head by itself."""
+    _, cache = run(model, x, record=[PATTERN, VALUE])
+    effective = effective_attention(cache[PATTERN], model.W_readout.detach())
+    return {
+        "attention": cache[PATTERN].mean(dim=(0, 2)),
+        "effective-attention": effective.abs().sum(dim=3).mean(dim=0),
+        "contribution": contributions(effective, cache[VALUE]).var(dim=0, correction=0),
+    }
+
+
 def attention_method_scores(model: "HookedAttention", x: Int[Tensor, "batch pos"]) -> dict[str, Float[Tensor, " pos"]]:
     """The scores 'attention', 'effective-attention', 'contribution' and, with two keys or more, 'ablation'."""
     clean, cache = run(model, x, record=[PATTERN, VALUE])

@@ -29,13 +29,13 @@ from torch.nn.functional import softplus
 from interp.attention import effective_attention
 from interp.errors import BoolensError
 from interp.hooks import run
-from interp.interventions import Patch, UnchangedWarning, intervene
 from interp.patching import UndefinedWarning
+from interp.tables import attention_tables, columns
 
 if TYPE_CHECKING:
     from interp.models import HookedAttention
 
-PATTERN, V = "blocks.0.attn.hook_pattern", "blocks.0.attn.hook_v"
+PATTERN = "blocks.0.attn.hook_pattern"
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,26 @@ def path_logits(
     model: "HookedAttention", pattern: Int[Tensor, "pattern pos"], value: Int[Tensor, "value pos"]
 ) -> Float[Tensor, "pattern value"]:
     """The logit for every combination of an input for the pattern and an input for the values: one matrix product."""
+    weights, values, bias = _paths(model, pattern, value)
+    return einsum(weights, values, "pattern head src d_value, head value src d_value -> pattern value") + bias
+
+
+def paired_path_logits(
+    model: "HookedAttention", pattern: Int[Tensor, "batch pos"], value: Int[Tensor, "batch pos"]
+) -> Float[Tensor, " batch"]:
+    """The logit for each input for the pattern with the input for the values in the same row."""
+    weights, values, bias = _paths(model, pattern, value)
+    return einsum(weights, values, "batch head src d_value, head batch src d_value -> batch") + bias
+
+
+def _paths(
+    model: "HookedAttention", pattern: Int[Tensor, "pattern pos"], value: Int[Tensor, "value pos"]
+) -> tuple[Float[Tensor, "pattern head src d_value"], Float[Tensor, "head value src d_value"], Float[Tensor, ""]]:
+    """Effective attention on the one, values of the other (which depend on a bit alone: from the tables), the bias."""
     patterns = run(model, pattern, record=[PATTERN])[1][PATTERN]
-    values = run(model, value, record=[V])[1][V]
     with torch.no_grad():
-        weights = effective_attention(patterns, model.W_readout)
-        logits = einsum(weights, values, "pattern head src d_value, value src head d_value -> pattern value")
-        return logits if model.b_readout is None else logits + model.b_readout
+        tables = attention_tables(model)
+        return effective_attention(patterns, tables.readout), tables.value[:, columns(value)], tables.bias.detach()
 
 
 def scrub_exactly(
@@ -169,21 +183,21 @@ def scrub_sampled(
     x: Int[Tensor, "batch pos"],
     labels: Bool[Tensor, " batch"],
     fresh: tuple[Int[Tensor, "batch pos"], Int[Tensor, "batch pos"]],
-    needed: tuple[Bool[Tensor, "batch pos"], Bool[Tensor, "batch pos"]],
+    needed: Sequence[tuple[Bool[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]],
     p_true: float,
     generator: np.random.Generator,
     *,
     n_resamples: int = 1000,
-) -> Scrubbed:
-    """One hypothesis on inputs drawn from the task's distribution.
+) -> list[Scrubbed]:
+    """Every hypothesis, on the same inputs drawn from the task's distribution.
 
     Args:
         model: a one-layer attention model.
         x, labels: the inputs, and the function's values.
         fresh: for the pattern and for the values, independent draws that the bits which are not needed come from.
-        needed: which bits of each input the pattern and the values need.
+        needed: for each hypothesis, which bits of each input the pattern and the values need.
         p_true: P(label = True).
-        generator: of the bootstrap.
+        generator: of the bootstrap; every hypothesis is given the same resamples of the inputs.
         n_resamples: of the bootstrap.
 
     Raises:
@@ -195,18 +209,24 @@ def scrub_sampled(
     n = len(x)
     if n < 1 or labels.shape != (n,):
         raise BoolensError(f"{n} inputs and {len(labels)} labels; give at least one input, and a label for each")
-    pattern, value = (torch.where(mask, x, other) for mask, other in zip(needed, fresh, strict=True))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnchangedWarning)  # a pattern that does not depend on the input
-        logits = intervene(model, value, Patch(PATTERN, source=pattern, rows="keep"))[0]
     sign = 1 - 2 * labels.double()
-    scrubbed, intact = (softplus(sign * each.double()).numpy() for each in (logits, run(model, x)[0]))
+    intact = softplus(sign * run(model, x)[0].double()).numpy()
+    logits = torch.stack(
+        [
+            paired_path_logits(model, *(torch.where(mask, x, other) for mask, other in zip(masks, fresh, strict=True)))
+            for masks in needed
+        ]
+    )
+    losses = softplus(sign * logits.double()).numpy().T
+    accuracy = ((logits > 0) == labels).double().mean(dim=1)
     share = generator.multinomial(n, np.full(n, 1 / n), size=n_resamples) / n
-    value = _recovered(scrubbed.mean(), intact.mean(), p_true)
-    low, high = np.quantile(_recovered(share @ scrubbed, share @ intact, p_true), [0.025, 0.975])
-    accuracy = ((logits > 0) == labels).double().mean()
-    numbers = (float(each) for each in (scrubbed.mean(), intact.mean(), accuracy, value, low, high))
-    return Scrubbed(*numbers, exact=False, n=n)
+    value = _recovered(losses.mean(axis=0), intact.mean(), p_true)
+    low, high = np.quantile(_recovered(share @ losses, (share @ intact)[:, None], p_true), [0.025, 0.975], axis=0)
+    columns = (each.tolist() for each in (losses.mean(axis=0), accuracy, value, low, high))
+    return [
+        Scrubbed(loss, float(intact.mean()), right, *interval, exact=False, n=n)
+        for loss, right, *interval in zip(*columns, strict=True)
+    ]
 
 
 def _recovered(scrubbed: np.ndarray, intact: np.ndarray, p_true: float) -> np.ndarray:

@@ -23,6 +23,26 @@ def auroc(scores: Float[np.ndarray, " pos"], chosen: Sequence[int], candidates: 
     return auroc_of_labels(values, inside) if np.isfinite(values).all() else math.nan
 
 
+def shuffled_auroc(
+    scores: Float[np.ndarray, " pos"], s: int, candidates: Sequence[int], generator: np.random.Generator, n: int
+) -> Float[np.ndarray, " n"]:
+    """The AUROC of n sets of s candidates, drawn at random in the targets' place; their expectation is 0.5.
+
+    NaN where a score is, or where nothing is left beside a set.
+
+    Raises:
+        BoolensError: s outside [1, number of candidates].
+    """
+    if not 1 <= s <= len(candidates):
+        raise BoolensError(f"sets of {s} among {len(candidates)} candidates; s must be from 1 to their number")
+    values = np.asarray(scores, dtype=np.float64)[list(candidates)]
+    pairs = s * (len(values) - s)
+    if not pairs or not np.isfinite(values).all():
+        return np.full(n, math.nan)
+    chosen = np.argpartition(generator.random((n, len(values))), s - 1, axis=1)[:, :s]
+    return (rankdata(values)[chosen].sum(axis=1) - s * (s + 1) / 2) / pairs
+
+
 def auroc_of_labels(scores: Float[np.ndarray, " sample"], y: Bool[np.ndarray, " sample"]) -> float:
     """Area under the ROC curve, the Mann–Whitney U over its largest value; NaN where all labels are the same."""
     n_true = int(y.sum())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binomtest, rankdata
+from scipy.stats import beta, rankdata
 
 from interp.errors import BoolensError
 
@@ -109,8 +109,10 @@ def clopper_pearson(successes: int, n: int, level: float = 0.95) -> tuple[float,
         raise BoolensError(f"{successes} of {n} at level {level}: need 0 <= successes <= n and a level in (0, 1)")
     if n == 0:
         return 0.0, 1.0
-    interval = binomtest(successes, n).proportion_ci(level, "exact")
-    return float(interval.low), float(interval.high)
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, successes, n - successes + 1)) if successes else 0.0
+    high = float(beta.ppf(1 - tail, successes + 1, n - successes)) if successes < n else 1.0
+    return low, high
 
 
 def bootstrap_mean(

@@ -26,7 +26,7 @@ from interp.plots.style import (
 
 HATCHES = ("", "////", "....")  # a second and third round through the colours
 MOST_BARS = 150  # side by side in one panel; with more, each channel has its own
-SIDES = ("terms by key (src)", "terms by query (dest)")
+TERMS = ("terms by key (src)", "terms by query (dest)")
 WIDEST = 5.0  # points, the edge with the largest absolute contribution
 
 
@@ -38,12 +38,16 @@ def plot_effective_attention(
     *,
     by_src: Float[np.ndarray, "rule src"],
     by_dest: Float[np.ndarray, "rule dest"],
+    flips: Float[np.ndarray, "rule side pos"],
+    sides: Sequence[str],
     channels: Sequence[str],
     targets: Sequence[Sequence[int]],
     rule_positions: Sequence[int] = (),
     unit: str = "logit per unit of value",
 ) -> Figure:
     """For each rule, signed bars with their interval, a graph of each channel's edges to the logit, and both sides.
+
+    The sides: what varies with the input, by key and by query, above what a flip of each bit changes, by query and key.
 
     Args:
         mean: effective attention, in `unit`.
@@ -52,6 +56,8 @@ def plot_effective_attention(
         contribution: what each position adds to the logit, in logit; sets the edges' width and colour.
         by_src: variance of the logit's terms summed by key, in logit².
         by_dest: variance of the same logit's terms summed by query, in logit².
+        flips: parts of the mean absolute change of the logit by each bit's flip, in logit.
+        sides: their names, such as "flip, by query".
         channels: names, such as "head 0".
         targets: one sequence of positions a rule.
         rule_positions: where the rule bits stand.
@@ -61,7 +67,9 @@ def plot_effective_attention(
     height = lengths.numbers("mean", mean, "rule channel src")
     ends = [lengths.numbers(name, end, "rule channel src") for name, end in (("low", low), ("high", high))]
     edges = lengths.numbers("contribution", contribution, "rule channel src")
-    sides = [lengths.numbers("by_src", by_src, "rule src"), lengths.numbers("by_dest", by_dest, "rule dest")]
+    terms = [lengths.numbers("by_src", by_src, "rule src"), lengths.numbers("by_dest", by_dest, "rule dest")]
+    parts = lengths.numbers("flips", flips, "rule side src")
+    side_names = lengths.names("sides", sides, "side")
     names = lengths.names("channels", channels, "channel")
     n_rules, n_channels, n_ctx = height.shape
     target_sets = lengths.targets(targets, n_ctx)
@@ -74,7 +82,7 @@ def plot_effective_attention(
     split = n_channels > 1 and n_channels * n_ctx > MOST_BARS
     lanes = [[c] for c in range(n_channels)] if split else [list(range(n_channels))]
     width, graph_width = panel_width(n_ctx), 1.7  # inches
-    row_height = max(2.3, 1.75 * down, 1.4 * len(lanes))
+    row_height = max(3.4, 1.75 * down, 1.4 * len(lanes))
     with styled():
         size = (2 * width + graph_width * across, row_height * n_rules + 0.6)
         fig = Figure(figsize=size, layout="constrained")
@@ -95,24 +103,29 @@ def plot_effective_attention(
                 inside = (row_height / down - 0.55) * 72  # points, without title and margins
                 draw_graph(ax, edges[r, c], target_sets[r], where_rule, scale=scale, height=inside)
                 ax.set_title(name)
-            ax = fig.add_subplot(grid[r, 2])
-            draw_sides(ax, [side[r] for side in sides])
-            position_axis(ax, n_ctx, label="position (index)")
-            mark_targets(ax, target_sets[r], where_rule)
+            upper, lower = (fig.add_subplot(part) for part in grid[r, 2].subgridspec(2, 1))
+            draw_kinds(upper, np.stack([of_side[r] for of_side in terms]), TERMS)
+            upper.set(title="what varies with the input", ylabel="variance of the\nlogit's terms (logit²)")
+            draw_kinds(lower, parts[r], side_names, len(TERMS))
+            lower.set(title="what a flip of the bit changes", ylabel="part of mean\n|change| (logit)")
+            for ax, label in ((upper, ""), (lower, "position (index)")):
+                position_axis(ax, n_ctx, label=label)
+                mark_targets(ax, target_sets[r], where_rule)
         handles = [*channel_handles(names), *target_handles(target_sets, where_rule), *edge_handles(largest)]
-        figure_legend(fig, [*handles, *(dot(*kind_look(k), side) for k, side in enumerate(SIDES))])
+        kinds = (dot(*kind_look(k), name) for k, name in enumerate((*TERMS, *side_names)))
+        figure_legend(fig, [*handles, *kinds])
         return fig
 
 
-def draw_sides(ax: Axes, sides: Sequence[NDArray[np.float64]]) -> None:
-    """What varies with the input, by key and by query: one marker a position and side."""
-    for k, variance in enumerate(sides):
-        colour, marker = kind_look(k)
-        xs = np.arange(len(variance)) + (k - 0.5) * 0.3
-        size = float(np.clip(110 / len(variance), 1.6, 4))
-        ax.plot(xs, variance, marker, color=colour, markersize=size, markeredgewidth=0, label=f"_{SIDES[k]}")
+def draw_kinds(ax: Axes, values: Float[np.ndarray, "kind pos"], names: Sequence[str], first: int = 0) -> None:
+    """Markers side by side at each position, in the look of the kinds from number `first` on."""
+    n_kinds, n_ctx = values.shape
+    for k, (row, name) in enumerate(zip(values, names, strict=True)):
+        colour, marker = kind_look(first + k)
+        xs = np.arange(n_ctx) + (k - (n_kinds - 1) / 2) * 0.3
+        size = float(np.clip(110 / n_ctx, 1.6, 4))
+        ax.plot(xs, row, marker, color=colour, markersize=size, markeredgewidth=0, label=f"_{name}")
     ax.axhline(0, color="0.5", linewidth=0.6, zorder=1)
-    ax.set(title="what varies with the input", ylabel="variance of the logit's terms\n(logit²)")
 
 
 def draw_bars(

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
@@ -36,6 +37,8 @@ def plot_target_recovery(
     p_value: Float[np.ndarray, "rule method"],
     targets: Sequence[Sequence[int]],
     rule_positions: Sequence[int] = (),
+    low: Float[np.ndarray, "rule method pos"] | None = None,
+    high: Float[np.ndarray, "rule method pos"] | None = None,
 ) -> Figure:
     """A column of panels a rule, a row a method; without a rule, many methods go on in a second column.
 
@@ -47,9 +50,14 @@ def plot_target_recovery(
         p_value: NaN where undefined.
         targets: one sequence of positions a rule.
         rule_positions: where the rule bits stand.
+        low: lower end of a score's interval; NaN, or no array, where it has none.
+        high: upper end of it.
     """
     lengths = AxisLengths()
     values = lengths.numbers("scores", scores, "rule method pos")
+    without = np.full(values.shape, np.nan)
+    lows = lengths.numbers("low", without if low is None else low, "rule method pos")
+    highs = lengths.numbers("high", without if high is None else high, "rule method pos")
     names = lengths.names("methods", methods, "method")
     matches = boolean(lengths, "match", match, "rule method")
     p_values = lengths.numbers("p_value", p_value, "rule method")
@@ -69,7 +77,7 @@ def plot_target_recovery(
             if m >= n_methods:
                 ax.remove()
                 continue
-            draw_scores(ax, values[r, m], target_sets[r], tops[r][m])
+            draw_scores(ax, values[r, m], target_sets[r], tops[r][m], lows[r, m], highs[r, m])
             position_axis(ax, n_ctx, label="position (index)" if row == down - 1 or m == n_methods - 1 else "")
             mark_targets(ax, target_sets[r], where_rule)
             ax.set_ylabel(f"score\n({UNITS.get(names[m], 'own unit')})")
@@ -85,6 +93,8 @@ def plot_target_recovery(
             Patch(facecolor=NEUTRAL, label="other score"),
             dot("black", "o", "ranked on top", size=3),
         ]
+        if np.isfinite(lows).any():
+            handles.append(Line2D([], [], color="black", linewidth=0.8, label="95 % interval, all positions together"))
         figure_legend(fig, [*handles, *target_handles(target_sets, where_rule, spell_out=folded)])
         return fig
 
@@ -105,17 +115,27 @@ def top_positions(
     return checked
 
 
-def draw_scores(ax: Axes, scores: NDArray[np.float64], targets: Sequence[int], top: Sequence[int]) -> None:
-    """A bar at each position that has a score, green for targets, and a dot above each of `top`."""
+def draw_scores(
+    ax: Axes,
+    scores: NDArray[np.float64],
+    targets: Sequence[int],
+    top: Sequence[int],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+) -> None:
+    """A bar at each position that has a score, green for targets, its interval, and a dot above each of `top`."""
     where = np.flatnonzero(np.isfinite(scores))
     colours = [TARGET if position in targets else NEUTRAL for position in where]
     ax.bar(where, scores[where], width=bar_width(len(scores)), color=colours, linewidth=0)
+    known = np.flatnonzero(np.isfinite(low) & np.isfinite(high))
+    if len(known):
+        ax.vlines(known, low[known], high[known], color="black", linewidth=0.8, gid="interval")
     ax.axhline(0, color="black", linewidth=0.6)
     ax.margins(y=0.16)
     if not top:
         return
     above = ax.transData + points_away(ax, 0, 4)
-    heights = np.maximum(scores[list(top)], 0)
+    heights = np.fmax(np.maximum(scores[list(top)], 0), high[list(top)])
     ax.plot(list(top), heights, "o", color="black", markersize=2.5, markeredgewidth=0, transform=above, label="_top")
 
 

@@ -14,6 +14,8 @@ from typing import Any, Literal
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.path import Path
 from matplotlib.ticker import Locator
@@ -170,20 +172,25 @@ def panel_width(n_ctx: int, least: float = 2.4, most: float = 5.6) -> float:
 def save_figure(fig: Figure, folder: str | os.PathLike[str], stem: str = "figure") -> tuple[FilePath, FilePath]:
     """Writes `stem`.png (200 dpi) and `stem`.svg into `folder` (made if absent) and gives their paths.
 
-    Each is written beside its final name and renamed, so that a file with that name is whole. The
-    same figure gives the same SVG bytes.
+    Both are drawn before one is written, beside its final name and renamed, so that a file with that name is whole.
+    The same figure gives the same SVG bytes.
     """
     if not stem or FilePath(stem).name != stem:
         raise BoolensError(f"stem is {stem!r}, but it names a file inside the folder; pass a name without a slash")
     png, svg = (FilePath(folder) / f"{stem}.{kind}" for kind in ("png", "svg"))
-    engine = fig.get_layout_engine()
+    engine, dpi, canvas = fig.get_layout_engine(), fig.dpi, fig.canvas
+    pixels, shapes = BytesIO(), BytesIO()
     try:
-        for path, metadata in ((png, {}), (svg, {"Date": None})):
-            content = BytesIO()
-            with styled():
-                fig.savefig(content, format=path.suffix[1:], dpi=200, metadata=metadata)
-            write_atomic(path, content.getvalue())
+        with styled():
+            # the canvases' own methods draw once, where Figure.savefig draws a first time for the layout alone
+            fig.set_dpi(200)
+            FigureCanvasAgg(fig).print_png(pixels, pil_kwargs={"compress_level": 3})
             fig.set_layout_engine("none")  # the layout is found once: it takes as long as drawing
+            FigureCanvasSVG(fig).print_svg(shapes, metadata={"Date": None})
     finally:
         fig.set_layout_engine(engine)
+        fig.set_dpi(dpi)
+        fig.set_canvas(canvas)
+    write_atomic(png, pixels.getvalue())
+    write_atomic(svg, shapes.getvalue())
     return png, svg

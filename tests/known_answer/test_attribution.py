@@ -17,19 +17,10 @@ from interp.config import AttentionConfig
 from interp.direct_attribution import direct_logit_attribution
 from interp.models import HookedAttention
 from interp.paths import ROUTES, Path, patch_path, path_effects
+from tests.hand_set import hand_set
 
 SCORES = "blocks.0.attn.hook_attn_scores"
 X = torch.zeros(1, 2, dtype=torch.int64)
-
-
-def hand_set(cfg: AttentionConfig, **weights: Any) -> HookedAttention:
-    """A float64 model with these weights, named by their last part (W_Q, b_K); all others are zero."""
-    model = HookedAttention(cfg).double().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.tensor(weights.pop(name.rsplit(".", 1)[-1], 0), dtype=torch.float64))
-    assert not weights
-    return model
 
 
 @pytest.fixture

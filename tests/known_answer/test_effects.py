@@ -18,19 +18,9 @@ from interp.models import HookedAttention
 from interp.patching import patch_positions_from, recovered
 from interp.recovery import attention_method_scores, flip_scores, rank
 from interp.tables import attention_tables, expected_flip_effect
+from tests.hand_set import hand_set
 
 PATTERN, Q, K, V, Z = (f"blocks.0.attn.hook_{name}" for name in ("pattern", "q", "k", "v", "z"))
-
-
-def hand_set(cfg: AttentionConfig, **weights: Any) -> HookedAttention:
-    """A float64 model with these weights, named by their last part (W_Q, b_K); all others are zero."""
-    model = HookedAttention(cfg).double().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            value = torch.tensor(weights.pop(name.rsplit(".", 1)[-1], 0), dtype=torch.float64)
-            parameter.copy_(value if value.ndim == parameter.ndim else value.expand_as(parameter))
-    assert not weights
-    return model
 
 
 def assert_equal(actual: Tensor | np.ndarray, expected: Any) -> None:

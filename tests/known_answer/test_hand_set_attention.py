@@ -17,19 +17,9 @@ from interp.config import AttentionConfig
 from interp.hooks import run
 from interp.models import HookedAttention
 from interp.tables import attention_tables, expected_flip_effect, table_logits
+from tests.hand_set import hand_set
 
 SCORES, PATTERN, V, Z = (f"blocks.0.attn.hook_{name}" for name in ("attn_scores", "pattern", "v", "z"))
-
-
-def hand_set(cfg: AttentionConfig, **weights: Any) -> HookedAttention:
-    """A float64 model with these weights; all others are zero. A head's weights go by the name alone: W_Q, b_K."""
-    model = HookedAttention(cfg).double().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            value = torch.tensor(weights.pop(name.rsplit(".", 1)[-1], 0), dtype=torch.float64)
-            parameter.copy_(value if value.ndim == parameter.ndim else value.expand_as(parameter))
-    assert not weights
-    return model
 
 
 def assert_equal(actual: Tensor, expected: Any) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from analyses import commands
 from analyses.runs import Run
@@ -17,6 +16,7 @@ from interp.config import AttentionConfig, RunConfig, TrainConfig
 from interp.files import write_json
 from interp.models import AnyModel, HookedAttention
 from tasks import Task
+from tests.hand_set import hand_set
 
 TUTORIAL = Path(__file__).parents[2] / "data" / "tutorial"
 
@@ -33,17 +33,6 @@ def write_run() -> Callable[..., Run]:
         return Run(folder)
 
     return write
-
-
-def hand_set(cfg: AttentionConfig, **weights: Any) -> HookedAttention:
-    """A float64 model with these weights, named by their last part (W_Q, b_K); all others are zero."""
-    model = HookedAttention(cfg).double().eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            value = torch.tensor(weights.pop(name.rsplit(".", 1)[-1], 0), dtype=torch.float64)
-            parameter.copy_(value if value.ndim == parameter.ndim else value.expand_as(parameter))
-    assert not weights
-    return model
 
 
 @pytest.fixture(scope="session")

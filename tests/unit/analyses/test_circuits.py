@@ -101,3 +101,46 @@ def test_a_model_that_attends_by_position_alone(weighing_model: Callable, write_
         result.qk.table, np.broadcast_to((logs - logs.mean())[:, None], (1, 5, 2, 5, 2)), atol=1e-6
     )
     assert [len(of_head) for of_head in (*result.qk.singular_values, *result.ov.singular_values)] == [1, 1]
+
+
+class TestManyCells:
+    """T = 7, three heads, targets 1 and 4: 3 · 6 · 49 = 882 cells, of which (49 - 25) / 49 touch a target."""
+
+    @pytest.fixture
+    def result(
+        self, random_attention: Callable[..., HookedAttention], write_run: Callable[..., Run], tmp_path: Path
+    ) -> Any:
+        model = random_attention(7, n_heads=3, d_head=5, d_model=11, init_std=0.5)
+        return analysis.compute(write_run(tmp_path / "run", model, SparseAnd(7, (1, 4))))
+
+    @staticmethod
+    def rows_of(result: Any) -> list[dict[str, Any]]:
+        table = result.to_rows()
+        return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+    def test_within_the_limit_all_are_written(self, result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(analysis, "MOST_ROWS", 882)
+        assert len(self.rows_of(result)) == 882
+        assert result.to_json()["rows"] == {"written": 882, "of": 882, "which": "all cells"}
+
+    @pytest.mark.parametrize("limit", [881, 432])
+    def test_above_it_those_of_targets_in_full(self, limit: int, result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = self.rows_of(result)
+        monkeypatch.setattr(analysis, "MOST_ROWS", limit)
+        rows = self.rows_of(result)
+        assert rows == [row for row in whole if row["src"] in (1, 4) or row["dest"] in (1, 4)]
+        said = result.to_json()["rows"]
+        assert (said["written"], said["of"]) == (len(rows), 882) == (3 * 6 * (49 - 25), 882)
+        assert said["which"] == "cells whose dest or src is a target or a rule position"
+        assert np.shape(result.to_json()["qk"]["table"]) == (3, 7, 2, 7, 2)
+
+    def test_where_the_targets_are_many_the_largest(self, result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        whole = self.rows_of(result)
+        monkeypatch.setattr(analysis, "MOST_ROWS", 40)
+        rows = self.rows_of(result)
+        for circuit in ("QK", "OV"):
+            kept, cells = ([abs(r["value"]) for r in found if r["circuit"] == circuit] for found in (rows, whole))
+            assert sorted(kept) == sorted(cells)[-20:]
+        assert all(row in whole for row in rows)
+        assert result.to_json()["rows"]["written"] == 40
+        assert "20 cells of largest absolute value" in result.to_json()["rows"]["which"]

@@ -1,5 +1,6 @@
 """Effective attention × value is the logit, on the right side of the pattern, for models of any scale."""
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,26 @@ def test_the_side_on_which_a_model_selects(
     assert (keys["by_src"], queries["by_src"]) == ([1, 4], [0, 6])
     assert queries["by_dest"] == [1, 4]
     assert queries["effective_attention"] == [0, 6]
+    assert (keys["kind"], queries["kind"]) == ("keys", "queries")
+    assert queries["shares"]["query"] == pytest.approx(1)
+
+
+@runs
+def test_flips_by_side_add_up_to_what_patching_finds(name: str, analysed: Callable[[str], Run], result_of: Any) -> None:
+    result = result_of(name, "effective-attention")["result"]
+    assert list(result["flips"]) == ["query", "key", "together"]
+    whole = np.sum(list(result["flips"].values()), axis=0)
+    rules = result_of(name, "target-recovery")["result"]["rules"]
+    free = [i for i in range(whole.shape[1]) if i not in analysed(name).task.rule_positions]
+    for r, rule in enumerate(rules):
+        patching = np.array(rule["methods"]["patching"]["scores"], dtype=float)
+        np.testing.assert_allclose(whole[r, free], patching[free], rtol=1e-3, atol=1e-4)
+        assert result["selection"][r]["kind"] in ("keys", "keys in target rows", "queries", "both")
+    with (analysed(name).path / "analyses" / "effective-attention" / "data.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        by_side = [float(row[f"flip_{side}"]) for side in result["flips"]]
+        assert sum(by_side) == pytest.approx(whole[int(row["rule"]), int(row["src"])])
 
 
 @runs

@@ -155,12 +155,13 @@ class TestOrder:
     def test_numbers_are_those_of_the_runs(self, ordered: tuple[Path, Any, list[str]]) -> None:
         folder, content, _ = ordered
         found = json.loads((folder / "formation-order.json").read_text())
+        assert content["formation-order"] == found
         assert found["runs"] == ["seed-000000", "seed-000001", "seed-000002"]
         medians = [event["median"] for event in found["events"].values()]
         assert medians == sorted(medians, key=lambda m: math.inf if m is None else m)
         assert set(found["events"]) == set(MEASURES)
         for name, event in found["events"].items():
-            steps = [content[r]["formation"]["result"]["measures"][name]["locks_on"] for r in found["runs"]]
+            steps = [content["runs"][r]["formation"]["result"]["measures"][name]["locks_on"] for r in found["runs"]]
             assert event["steps"] == steps
             happened = [s for s in steps if s is not None]
             assert event["seeds"] == len(happened)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from analyses import commands, target_recovery
@@ -35,6 +36,18 @@ def test_a_folder_of_seeds(seeds: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert list(content["runs"]) == overview["runs"] == ["seed-000000", "seed-000001", "seed-000002"]
     low, high = clopper_pearson(2, 3)
     assert overview["match"]["patching"] == {"count": 2, "of": 3, "interval": [low, high]}
+    control = overview["shuffled"]
+    assert (control["match"], control["auroc"], control["precision"]) == (pytest.approx(1 / 120), 0.5, 2 / 16)
+    for method in ("patching", "attention"):
+        found = [
+            content["runs"][name]["target-recovery"]["result"]["rules"][0]["methods"][method]["auroc"]
+            for name in overview["runs"]
+        ]
+        assert overview["auroc"][method]["mean"] == pytest.approx(np.mean(found))
+        assert overview["auroc"][method]["interval"] == [pytest.approx(min(found)), 1]  # of three, 1/27 are all alike
+        assert overview["precision"][method]["mean"] == pytest.approx((1 + 0 + 1) / 3)
+        start, end = control["auroc_range"][method]
+        assert 0 < start < 0.5 < end < 1
     verdicts = {word: found["count"] for word, found in overview["verdicts"].items()}
     assert verdicts == {"created": 2, "mixed": 0, "not created": 1}
     accuracies = [content["runs"][name]["target-recovery"]["result"]["accuracy"]["valid"] for name in overview["runs"]]
@@ -55,6 +68,10 @@ def test_a_folder_of_seeds(seeds: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert lines[-1] == f"overview: {seeds / 'analyses' / 'overview.csv'}"
     assert f"patching: exactly the targets on top in 2 of 3 runs (95 % interval {low:.2f} to {high:.2f})" in out
     assert "created 2/3" in out
+    assert "; AUROC 0." in out
+    assert (
+        "control, index sets drawn at random: on top in 0.0083 of runs, mean AUROC 0.50 (95 % of drawings within" in out
+    )
     for seed in range(3):
         assert (seed_folder(seeds, seed) / "analyses" / "target-recovery" / "result.json").exists()
 
@@ -72,7 +89,7 @@ def test_a_single_run_is_told_in_sentences(seeds: Path) -> None:
     result = target_recovery.compute(run)
     first, *rest = verdict_lines(run, result)
     assert first == f"{run.path}: not created. {result.verdict.sentence}"
-    assert rest == [f"  {d}" for d in result.verdict.disagreements]
+    assert rest == [f"  {d}" for d in (*result.verdict.disagreements, *result.verdict.heads)]
 
 
 def test_every_share_is_over_all_runs(analysed: Callable[[str], Run]) -> None:
@@ -89,3 +106,15 @@ def test_every_share_is_over_all_runs(analysed: Callable[[str], Run]) -> None:
 def test_sets_are_written_as_the_command_line_takes_them() -> None:
     assert sets_text(((3, 7), (2, 5))) == "3,7/2,5"
     assert sets_text(((12,),)) == "12"
+
+
+def test_the_shuffled_range_is_that_of_mann_and_whitney(seeds: Path) -> None:
+    """Three runs of 2 among 16: the mean AUROC of random sets has the variance of U, (n + 1)/(12 s (n − s)), over 3."""
+    runs = [Run(seed_folder(seeds, seed)) for seed in range(3)]
+    results = [target_recovery.compute(run) for run in runs]
+    for result in results:
+        result.scores[:] = np.arange(16.0)
+    low, high = summarise(runs, results)["shuffled"]["auroc_range"]["patching"]
+    deviation = np.sqrt(17 / (12 * 2 * 14) / 3)
+    assert (high - low) / (2 * 1.96 * deviation) == pytest.approx(1, abs=0.07)
+    assert (high + low) / 2 == pytest.approx(0.5, abs=0.02)

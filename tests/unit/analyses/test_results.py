@@ -41,7 +41,7 @@ each = pytest.mark.parametrize(("name", "analysis"), CASES)
 FIELDS = {
     "samples": {"targets", "rule_positions", "p_true", "x", "label", "rule", "logit"},
     "attention-patterns": {"n_inputs", "targets", "rule_positions", "mean", "sd", "heatmap"},
-    "effective-attention": {"n_inputs", "logit_error", "selection", "by_src", "by_dest", "channels", "targets"}
+    "effective-attention": {"n_inputs", "logit_error", "selection", "by_src", "by_dest", "flips", "channels", "targets"}
     | {"rule_positions", "mean", "low", "high", "contribution", "strength"},
     "ablation": {"n_inputs", "kinds", "hooks", "whole", "effect", "low", "high", "absolute", "accuracy", "targets"}
     | {"rule_positions"},
@@ -83,7 +83,7 @@ FIELDS = {
     }
     | {"worst", "radius", "wrong_by_changes", "changes"},
     "variable-creation": {"alpha", "tested"},
-    "circuits": {"qk", "ov", "readout", "value", "bias", "targets", "rule_positions"},
+    "circuits": {"qk", "ov", "readout", "value", "bias", "targets", "rule_positions", "rows"},
     "formation": {"steps", "band", "measures"},
     "abstraction": {"variables", "n_pairs", "sources", "sites", "unpatched", "majority", "source", "iia", "low", "high"}
     | {"search_hooks", "search", "best", "alignment_hooks", "directions", "aligned", "alignment", "alignment_low"}
@@ -168,6 +168,7 @@ def cells_of_effective(result: Any) -> list[dict[str, Any]]:
     return [
         {"rule": r, "channel": result["channels"][c], "src": p, "is_target": p in result["targets"][r]}
         | {name: arrays[name][r, c, p] for name in names}
+        | {f"flip_{side}": of_side[r][p] for side, of_side in result["flips"].items()}
         for r, c, p in np.ndindex(arrays["mean"].shape)
     ]
 

@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 import torch
 
+from analyses import scores as scores_module
 from analyses import target_recovery as analysis
+from analyses import variable_creation
+from analyses.heads import find_heads
 from analyses.runs import Run
+from analyses.scores import weights_effects, weights_method
 from interp import HookedAttention
-from interp.recovery import attention_method_scores, flip_scores
+from interp.recovery import attention_method_scores, flip_scores, head_scores
+from interp.selection import auroc
 from interp.statistics import holm
-from interp.tables import attention_tables, expected_flip_effect
 from tasks import RuleAnd, SparseAnd
 
 WITH_ATTENTION = ["attention", "effective-attention", "contribution", "ablation", "patching", "weights"]
+PER_HEAD = ["attention", "effective-attention", "contribution"]
 METHODS = {"sparse": WITH_ATTENTION, "rule": WITH_ATTENTION, "tutorial": WITH_ATTENTION}
 METHODS |= {"mlp": ["patching"], "linear": ["patching"]}
 runs = pytest.mark.parametrize("name", METHODS)
@@ -31,8 +36,10 @@ def test_the_contract(name: str, analysed: Callable[[str], Run], result_of: Call
     for rule in result["rules"]:
         assert rule.keys() == {"rule", "targets", "methods"}
         assert list(rule["methods"]) == METHODS[name]
-        for found in rule["methods"].values():
-            assert found.keys() == {"scores", "top", "match", "tie", "p_value", "p_holm"}
+        for method, found in rule["methods"].items():
+            more = {"heads"} if name == "sparse" and method in PER_HEAD else set()
+            more |= {"interval", "separated"} if (name, method) == ("tutorial", "weights") else set()
+            assert found.keys() == {"scores", "top", "match", "tie", "auroc", "precision", "p_value", "p_holm"} | more
             assert len(found["scores"]) == task.n_ctx
             assert len(found["top"]) == len(rule["targets"])
             assert {type(found["match"]), type(found["tie"])} == {bool}
@@ -119,21 +126,105 @@ class TestWeights:
             n = len(task.candidates)
             np.testing.assert_allclose(result.scores[rule, m, :n], expected[:n], rtol=1e-9)
 
-    @pytest.mark.parametrize(("n_ctx", "exact"), [(12, True), (13, False)])
-    def test_exact_up_to_twelve_bits(
-        self, n_ctx: int, exact: bool, random_attention: Callable, write_run: Callable, tmp_path: Path
+    @pytest.mark.parametrize(("n_ctx", "exact"), [(22, True), (23, False)])
+    def test_exact_up_to_twenty_two_bits(
+        self, n_ctx: int, exact: bool, weighing_model: Callable, write_run: Callable, tmp_path: Path
     ) -> None:
-        run = write_run(tmp_path / "run", random_attention(n_ctx), SparseAnd(n_ctx, (1, 4)))
-        scores, how = analysis.weights_scores(run, run.model, 0)
-        assert how == ("exact: all inputs of the rule" if exact else "sampled: 1024 inputs a rule")
-        sampled = expected_flip_effect(attention_tables(run.model), run.inputs(0, 1024)).detach()
-        assert np.allclose(scores, sampled) != exact
-        np.testing.assert_allclose(scores, sampled, rtol=0.2)
+        """The logit is the sum of weight · bit: a flip changes it by the bit's weight, whatever the input."""
+        weights = np.linspace(1, 3, n_ctx).tolist()
+        run = write_run(tmp_path / "run", weighing_model(weights, 40.0), SparseAnd(n_ctx, (n_ctx - 2, n_ctx - 1)))
+        effects = weights_effects(run, run.model, 0)
+        np.testing.assert_allclose(effects.mean, weights, rtol=1e-9)
+        assert weights_method((effects,)).startswith("exact" if exact else "sampled")
+        assert (effects.n_inputs == 2**22) == exact
+        assert (effects.separated is None) == exact
 
     def test_the_rule_bits_do_not_count(self, random_attention: Callable, write_run: Callable, tmp_path: Path) -> None:
-        task = RuleAnd(14, ((0, 3), (1,), (2,), (4, 5)))
-        run = write_run(tmp_path / "run", random_attention(14), task)
-        assert analysis.weights_scores(run, run.model, 0)[1].startswith("exact")
+        task = RuleAnd(24, ((0, 3), (1,), (2,), (4, 5)))
+        run = write_run(tmp_path / "run", random_attention(24), task)
+        effects = weights_effects(run, run.model, 2)
+        assert weights_method((effects,)) == "exact: all inputs of the rule"
+        assert effects.n_inputs == 2**22
+        assert np.flatnonzero(np.isnan(effects.mean)).tolist() == [22, 23]
+
+    def test_sampled_with_an_interval(self, result_of: Callable[[str, str], Any]) -> None:
+        result = result_of("tutorial", "target-recovery")["result"]
+        assert result["weights_method"] == "sampled: 16384 inputs a rule, intervals that hold together at 95 %"
+        (rule,) = result["rules"]
+        found = rule["methods"]["weights"]
+        assert found["match"]
+        assert found["separated"]
+        low, high = np.array(found["interval"]).T
+        assert (low < found["scores"]).all()
+        assert (high > found["scores"]).all()
+        others = [pos for pos in range(30) if pos not in rule["targets"]]
+        assert low[rule["targets"]].min() > high[others].max()
+        patched = np.array(rule["methods"]["patching"]["scores"])
+        np.testing.assert_allclose(patched[rule["targets"]], np.array(found["scores"])[rule["targets"]], rtol=0.2)
+
+
+def test_aurocs_and_precisions_are_those_of_the_scores(result_of: Callable[[str, str], Any]) -> None:
+    for rule in result_of("rule", "target-recovery")["result"]["rules"]:
+        for found in rule["methods"].values():
+            scores = np.array([np.nan if s is None else s for s in found["scores"]])
+            assert found["auroc"] == auroc(scores, rule["targets"], range(10))
+            assert found["precision"] == len(set(found["top"]) & set(rule["targets"])) / 2
+
+
+class TestHeads:
+    def test_each_by_itself(self, analysed: Callable[[str], Run], result_of: Callable[[str, str], Any]) -> None:
+        run, (rule,) = analysed("sparse"), result_of("sparse", "target-recovery")["result"]["rules"]
+        scores = head_scores(run.model, run.inputs(0))  # pyright: ignore[reportArgumentType]
+        p_values, p_holm = [], []
+        for method in PER_HEAD:
+            found = rule["methods"][method]["heads"]
+            np.testing.assert_allclose([head["scores"] for head in found], scores[method], rtol=1e-4, atol=1e-7)
+            for head in found:
+                assert head["top"] == np.argsort(-np.array(head["scores"]), kind="stable")[:4].tolist()
+                assert head["match"] == (set(head["top"]) == set(rule["targets"]))
+                p_values.append(head["p_value"])
+                p_holm.append(head["p_holm"])
+        assert len(p_values) == 3 * 2
+        assert p_holm == holm(np.array(p_values)).tolist()
+
+    def test_the_sentence_names_those_that_find_the_targets(self) -> None:
+        """Of three heads, the second finds both targets by attention, none does by contribution."""
+        scores = np.zeros((3, 7))
+        scores[1, [2, 5]] = 1
+        by_head = {"attention": scores + np.arange(7) / 100, "contribution": np.tile(np.arange(7.0), (3, 1))}
+        found = find_heads(SparseAnd(7, (2, 5)), [by_head], np.random.default_rng(0))
+        assert found is not None
+        assert found.match.tolist() == [[[False, True, False], [False] * 3]]
+        assert found.p_value[0, 0, 1] == 1 / 21
+        assert found.p_holm[0, 0, 1] == pytest.approx(6 / 21)
+        assert found.sentences([" under rule 3"]) == (
+            "Heads with exactly the targets on top under rule 3: 1 by attention (p after Holm 0.29); "
+            "none by contribution.",
+        )
+
+    def test_rule_positions_are_left_out(self) -> None:
+        task = RuleAnd(5, ((0, 2), (1, 3)))
+        by_head = {"attention": np.array([[3.0, 1, 3, 1, 9], [1, 2, 1, 2, 9]])}
+        found = find_heads(task, [by_head, by_head], np.random.default_rng(0))
+        assert found is not None
+        assert found.match.tolist() == [[[True, False]], [[False, True]]]
+        assert np.isnan(found.scores[..., 4]).all()
+
+    def test_of_a_model_with_one_there_are_none(self) -> None:
+        assert find_heads(SparseAnd(7, (2, 5)), [{}], np.random.default_rng(0)) is None
+
+
+def test_scores_are_computed_once_a_run(analysed: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    run, calls = Run(analysed("rule").path), []
+    original = scores_module.flip_scores
+    monkeypatch.setattr(scores_module, "flip_scores", lambda *given: calls.append(0) or original(*given))
+    first = analysis.compute(run)
+    variable_creation.compute(run)
+    again = analysis.compute(run)
+    assert len(calls) == run.task.n_rules
+    np.testing.assert_array_equal(first.scores, again.scores)
+    analysis.compute(Run(run.path))
+    assert len(calls) == 2 * run.task.n_rules
 
 
 def test_sampled_permutations_say_so(weighing_model: Callable, write_run: Callable, tmp_path: Path) -> None:

@@ -14,10 +14,12 @@ import pytest
 from analyses import commands
 from analyses import variable_creation as analysis
 from analyses.hypothesis import Claim, Hypothesis
+from analyses.overview import write_claims
 from analyses.runs import Run
 from analyses.variable_creation import summarise
 from interp.errors import BoolensError
 from interp.plots import plot_claims
+from interp.statistics import clopper_pearson
 from tasks import SparseAnd
 
 
@@ -98,6 +100,24 @@ def test_over_runs(misleading: Run) -> None:
     assert verdict(*["holds"] * 4, *["fails"] * 4) == "undecided"
     (row,) = summarise(with_status(*["holds"] * 6, *["fails"] * 2))
     assert row["interval"] == pytest.approx([0.349, 0.968], abs=1e-3)
+    assert not row["too_few"]
+    enough = row["runs_for_support"]
+    assert clopper_pearson(enough - 2, enough)[0] > 0.5 >= clopper_pearson(enough - 3, enough - 1)[0]
+
+
+def test_too_few_runs_for_any_verdict_say_so(misleading: Run, tmp_path: Path) -> None:
+    """(1/40) ** (1/n), the lower limit of n of n, is above a half from n = 6 on."""
+    one = analysis.compute(misleading, Hypothesis((Claim("a", None, ("patching",)),)))
+    said = {}
+    for n in (1, 2, 4, 5, 6):
+        (row,) = summarise([replace(one, tested=(replace(one.tested[0], status="holds"),))] * n)
+        assert row["too_few"] == (1 < n < 6)
+        assert row["runs_for_support"] == 6
+        (said[n],) = write_claims(tmp_path, [replace(one, tested=(replace(one.tested[0], status="holds"),))] * n)
+    ending = "; too few runs for any verdict: if it holds in all further ones, 6 runs in all would support it"
+    assert [n for n, line in said.items() if line.endswith(ending)] == [2, 4, 5]
+    assert not any("further" in said[n] for n in (1, 6))
+    assert json.loads((tmp_path / "analyses" / "claims.json").read_text())["claims"][0]["runs_for_support"] == 6
 
 
 def test_the_command(analysed: Callable[[str], Run], tmp_path: Path) -> None:

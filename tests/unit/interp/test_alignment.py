@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_refused(pairs: Any, generator: torch.Generator, ra
     base, source = pairs
     pairing = pair_activations(model, base, source, EMBED)
     labels = source[:, 0] == 1
-    with pytest.raises(BoolensError, match="12 labels for 13 pairs, 2 starts, 100 steps of 64 pairs; give one label a"):
+    with pytest.raises(BoolensError, match="12 labels for 13 pairs, 2 starts, 40 steps of 32 pairs; give one label a"):
         learn_direction(pairing, labels[1:], generator)
     with pytest.raises(BoolensError, match="13 labels for 13 pairs, 2 starts, 0 steps"):
         learn_direction(pairing, labels, generator, steps=0)

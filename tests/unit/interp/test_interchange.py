@@ -9,10 +9,10 @@ import torch
 
 from interp.errors import BoolensError
 from interp.hooks import run
-from interp.interchange import interchange_agreement, share
+from interp.interchange import Site, interchange_agreement, share
 from interp.statistics import clopper_pearson
 
-EMBED, Z = "hook_embed", "blocks.0.attn.hook_z"
+EMBED, PATTERN, Z = "hook_embed", "blocks.0.attn.hook_pattern", "blocks.0.attn.hook_z"
 N_CTX, N = 5, 23
 
 
@@ -36,18 +36,28 @@ def test_a_site_patched_by_hand(hook: str, positions: Any, inputs: Any, random_a
         return activation
 
     by_hand = (run(model, base, [(hook, edit)])[0] > 0) == expected
-    found = interchange_agreement(model, base, source, expected, hook, pos=positions)
+    (found,) = interchange_agreement(model, base, source, expected, [Site(hook, pos=positions)])
     assert found.tolist() == by_hand.tolist()
     assert 0 < found.mean() < 1
+
+
+def test_many_sites_are_each_one_s_own(inputs: Any, random_attention: Callable) -> None:
+    model = random_attention(N_CTX, n_heads=3, d_model=7, d_value=2, bias=True)
+    sites = [Site(EMBED, pos=(1, 3)), Site(PATTERN), Site(PATTERN, ("head",)), Site(Z, pos=(4, 0)), Site(Z, ("pos",))]
+    found = interchange_agreement(model, *inputs, sites)
+    assert [agreed.shape for agreed in found] == [(N,), (N,), (3, N), (N,), (N_CTX, N)]
+    alone = [interchange_agreement(model, *inputs, [site])[0].tolist() for site in sites]
+    assert [agreed.tolist() for agreed in found] == alone
+    assert len({str(labels) for labels in alone}) == len(sites)
 
 
 def test_every_position_at_once(inputs: Any, random_attention: Callable) -> None:
     model = random_attention(N_CTX, n_heads=3, d_model=7)
     base, source, expected = inputs
-    found = interchange_agreement(model, base, source, expected, EMBED, ("pos",))
+    (found,) = interchange_agreement(model, base, source, expected, [Site(EMBED, ("pos",))])
     assert found.shape == (N_CTX, N)
     for pos in range(N_CTX):
-        alone = interchange_agreement(model, base, source, expected, EMBED, pos=pos)
+        (alone,) = interchange_agreement(model, base, source, expected, [Site(EMBED, pos=pos)])
         assert found[pos].tolist() == alone.tolist()
 
 
@@ -55,7 +65,7 @@ def test_a_run_into_itself_gives_the_model_s_own_labels(inputs: Any, random_atte
     """And no warning that nothing has changed: there it is an answer."""
     model = random_attention(N_CTX)
     base, _, expected = inputs
-    found = interchange_agreement(model, base, base, expected, "hook_logit")
+    (found,) = interchange_agreement(model, base, base, expected, [Site("hook_logit")])
     assert found.tolist() == ((run(model, base)[0] > 0) == expected).tolist()
 
 
@@ -75,8 +85,8 @@ def test_what_does_not_fit_is_refused(inputs: Any, random_attention: Callable) -
     model = random_attention(N_CTX)
     base, source, expected = inputs
     with pytest.raises(BoolensError, match="23 pairs, 22 expected labels; give at least one pair, a label each"):
-        interchange_agreement(model, base, source, expected[1:], Z)
+        interchange_agreement(model, base, source, expected[1:], [Site(Z)])
     with pytest.raises(BoolensError, match="0 pairs, 0 expected labels"):
-        interchange_agreement(model, base[:0], source[:0], expected[:0], Z)
+        interchange_agreement(model, base[:0], source[:0], expected[:0], [Site(Z)])
     with pytest.raises(BoolensError, match="pairs must match row by row"):
-        interchange_agreement(model, base, source[1:], expected, Z)
+        interchange_agreement(model, base, source[1:], expected, [Site(Z)])

@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.errors import BoolensError
 from interp.hooks import run
 from interp.patching import UndefinedWarning
-from interp.scrubbing import entropy, path_logits, scrub_exactly, scrub_sampled
+from interp.scrubbing import entropy, paired_path_logits, path_logits, scrub_exactly, scrub_sampled
 
 PATTERN = "blocks.0.attn.hook_pattern"
 N_CTX = 3
@@ -89,7 +89,7 @@ def test_nothing_scrubbed_is_the_intact_model(model: Any, x: Tensor, labels: Ten
     assert found.recovered == pytest.approx(1, abs=1e-12)
     assert found.loss == pytest.approx(found.intact_loss)
     generator = np.random.default_rng(0)
-    sampled = scrub_sampled(model, x, labels, (1 - x, 1 - x), needed[0], 0.5, generator)
+    (sampled,) = scrub_sampled(model, x, labels, (1 - x, 1 - x), needed[:1], 0.5, generator)
     assert (sampled.recovered, sampled.low, sampled.high) == pytest.approx((1, 1, 1), abs=1e-9)
 
 
@@ -103,7 +103,7 @@ def test_a_sample_comes_near_the_exact_value(model: Any, x: Tensor, labels: Tens
         number = (rows * torch.tensor([4, 2, 1])).sum(1)
         masks = (needed[2][0][number], needed[2][1][number])
         bootstrap = np.random.default_rng(repeat)
-        found = scrub_sampled(model, rows, labels[number], (fresh[0], fresh[1]), masks, p_true, bootstrap)
+        (found,) = scrub_sampled(model, rows, labels[number], (fresh[0], fresh[1]), [masks], p_true, bootstrap)
         assert (found.exact, found.n) == (False, 300)
         losses.append(found.loss)
         covered += found.low <= exact.recovered <= found.high
@@ -119,6 +119,17 @@ def test_logits_by_path(model: Any, x: Tensor) -> None:
         patched = run(model, x[3 + j : 4 + j], [(PATTERN, lambda activation, hook, put=put: put)])[0]
         assert float(logits[i, j]) == pytest.approx(float(patched))
     assert not logits.requires_grad
+    paired = paired_path_logits(model, x[:3], x[3:6])
+    torch.testing.assert_close(paired, logits[:, :3].diagonal())
+
+
+def test_hypotheses_do_not_touch_each_other(model: Any, x: Tensor, labels: Tensor, needed: list[Masks]) -> None:
+    """Each is what it is alone, on the same resamples."""
+    together = scrub_sampled(model, x, labels, (1 - x, x.flip(0)), needed, 0.5, np.random.default_rng(1))
+    for masks, found in zip(needed, together, strict=True):
+        (alone,) = scrub_sampled(model, x, labels, (1 - x, x.flip(0)), [masks], 0.5, np.random.default_rng(1))
+        assert list(vars(found).values()) == pytest.approx(list(vars(alone).values()))
+    assert len({found.loss for found in together}) == 3
 
 
 def test_entropy() -> None:
@@ -142,5 +153,5 @@ def test_what_does_not_fit_is_refused(model: Any, x: Tensor, labels: Tensor, nee
     empty = x[:0]
     with pytest.raises(BoolensError, match="0 inputs and 0 labels; give at least one input"):
         scrub_sampled(
-            model, empty, labels[:0], (empty, empty), (empty.bool(), empty.bool()), 0.5, np.random.default_rng(0)
+            model, empty, labels[:0], (empty, empty), [(empty.bool(), empty.bool())], 0.5, np.random.default_rng(0)
         )

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from interp.errors import BoolensError
-from interp.selection import auroc, precision_at
+from interp.selection import auroc, precision_at, shuffled_auroc
 
 DRAW = np.random.default_rng(0)
 
@@ -56,3 +56,25 @@ def test_what_cannot_be(chosen: list[int]) -> None:
     for statistic in (auroc, precision_at):
         with pytest.raises(BoolensError, match="indices"):
             statistic(np.arange(3.0), chosen, [0, 1, 2])
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_shuffled_aurocs_are_those_of_all_index_sets(ties: bool) -> None:
+    """35 sets of 3 of 7: each is drawn, about as often as any other, and the mean over all of them is a half."""
+    scores = np.array([0.5, 2, 9, 3, 3, 1, 7, 5]) if ties else np.array([0.5, 2, 9, 3, 4, 1, 7, 5])
+    candidates = [0, 1, 2, 3, 4, 6, 7]
+    every = [auroc(scores, chosen, candidates) for chosen in itertools.combinations(candidates, 3)]
+    assert np.mean(every) == pytest.approx(0.5)
+    drawn = shuffled_auroc(scores, 3, candidates, np.random.default_rng(1), 20_000)
+    assert set(drawn.round(9)) == set(np.round(every, 9))
+    for value in set(np.round(every, 9)):
+        share = np.mean(np.round(every, 9) == value)
+        assert np.mean(drawn.round(9) == value) == pytest.approx(share, abs=4 * math.sqrt(share / 20_000))
+
+
+def test_shuffled_aurocs_undefined_or_refused() -> None:
+    rng = np.random.default_rng(0)
+    assert np.isnan(shuffled_auroc(np.array([1.0, math.nan]), 1, [0, 1], rng, 3)).tolist() == [True] * 3
+    assert np.isnan(shuffled_auroc(np.array([1.0, 2.0]), 2, [0, 1], rng, 2)).tolist() == [True] * 2
+    with pytest.raises(BoolensError, match="sets of 3 among 2 candidates; s must be from 1"):
+        shuffled_auroc(np.array([1.0, 2.0]), 3, [0, 1], rng, 2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import binom, binomtest, norm
 
 from interp.errors import BoolensError
 from interp.statistics import (
@@ -254,6 +254,13 @@ class TestClopperPearson:
         alpha = 1 - level
         assert clopper_pearson(0, n, level) == pytest.approx((0, 1 - (alpha / 2) ** (1 / n)))
         assert clopper_pearson(n, n, level) == pytest.approx(((alpha / 2) ** (1 / n), 1))
+
+    @pytest.mark.parametrize("level", [0.9, 0.95, 0.99])
+    def test_is_scipy_s(self, level: float) -> None:
+        for n in (1, 4, 23, 1000):
+            for k in {0, 1, n // 3, n - 1, n}:
+                expected = binomtest(k, n).proportion_ci(level, "exact")
+                assert clopper_pearson(k, n, level) == pytest.approx((expected.low, expected.high), rel=1e-8, abs=1e-12)
 
     def test_ends_are_where_the_tails_are_a_fortieth(self) -> None:
         low, high = clopper_pearson(7, 24)

@@ -68,6 +68,8 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
                 values,
                 by_src=low[:, 0],
                 by_dest=high[:, 0],
+                flips=values,
+                sides=heads,
                 channels=heads,
                 targets=targets,
                 rule_positions=rule_positions,

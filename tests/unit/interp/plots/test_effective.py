@@ -21,6 +21,8 @@ MEAN = DRAW.normal(size=(N_RULES, N_CHANNELS, N_CTX))
 LOW, HIGH = MEAN - 0.3, MEAN + 0.2
 CONTRIBUTION = DRAW.normal(size=(N_RULES, N_CHANNELS, N_CTX))
 BY_SRC, BY_DEST = DRAW.random((2, N_RULES, N_CTX))
+FLIPS = DRAW.normal(size=(N_RULES, 4, N_CTX))
+SIDES = ["by query", "by key", "by both", "by none"]
 NAMES = ["head 0", "head 1", "direct"]
 TARGETS = [[0, 2], [3]]
 
@@ -47,6 +49,8 @@ def fig() -> Figure:
         CONTRIBUTION,
         by_src=BY_SRC,
         by_dest=BY_DEST,
+        flips=FLIPS,
+        sides=SIDES,
         channels=NAMES,
         targets=TARGETS,
         rule_positions=[4],
@@ -86,6 +90,23 @@ def test_the_terms_by_key_and_by_query_have_their_values_and_the_legend_their_na
             assert line.get_color() == colours[name].get_color()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
 
 
+def test_the_parts_of_a_flip_have_their_values_and_the_legend_their_names(fig: Figure) -> None:
+    (legend,) = fig.legends
+    colours = dict(zip([t.get_text() for t in legend.texts], legend.legend_handles, strict=True))
+    panels = titled(fig, "what a flip of the bit changes")
+    assert len(panels) == N_RULES
+    for rule, ax in enumerate(panels):
+        for side, name in enumerate(SIDES):
+            (line,) = [line for line in ax.lines if line.get_label() == f"_{name}"]
+            np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), FLIPS[rule, side])
+            np.testing.assert_allclose(np.asarray(line.get_xdata()), np.arange(N_CTX) + (side - 1.5) * 0.3)
+            assert line.get_color() == colours[name].get_color()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+            assert line.get_marker() == colours[name].get_marker()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+        assert [np.asarray(line.get_xdata()).tolist() for line in ax.lines if line.get_gid() == "targets-x"] == [
+            TARGETS[rule]
+        ]
+
+
 def test_grouped_bars_do_not_overlap(fig: Figure) -> None:
     for ax in bar_panels(fig):
         bars = sorted((bar.get_x(), bar.get_width()) for c in ax.containers if isinstance(c, BarContainer) for bar in c)
@@ -100,6 +121,8 @@ def test_one_channel_is_coloured_by_sign() -> None:
         CONTRIBUTION[:, :1],
         by_src=BY_SRC,
         by_dest=BY_DEST,
+        flips=FLIPS,
+        sides=SIDES,
         channels=["head 0"],
         targets=TARGETS,
     )
@@ -140,7 +163,16 @@ def test_targets_are_outlined_and_marked(fig: Figure) -> None:
 def test_many_bars_get_a_panel_a_channel() -> None:
     many = np.ones((1, 3, 60))
     fig = plot_effective_attention(
-        many, many, many, many, by_src=many[:, 0], by_dest=many[:, 1], channels=NAMES, targets=[[7]]
+        many,
+        many,
+        many,
+        many,
+        by_src=many[:, 0],
+        by_dest=many[:, 1],
+        flips=many,
+        sides=NAMES,
+        channels=NAMES,
+        targets=[[7]],
     )
     panels = bar_panels(fig)
     assert [ax.get_ylabel().split("\n")[0] for ax in panels] == NAMES
@@ -153,7 +185,16 @@ def test_what_is_nan_is_left_out_and_zero_draws_no_edge() -> None:
     mean = MEAN.copy()
     mean[0, 0, 1] = np.nan
     fig = plot_effective_attention(
-        mean, LOW, HIGH, 0 * MEAN, by_src=BY_SRC, by_dest=BY_DEST, channels=NAMES, targets=TARGETS
+        mean,
+        LOW,
+        HIGH,
+        0 * MEAN,
+        by_src=BY_SRC,
+        by_dest=BY_DEST,
+        flips=FLIPS,
+        sides=SIDES,
+        channels=NAMES,
+        targets=TARGETS,
     )
     fig.draw_without_rendering()
     bars = next(c for c in bar_panels(fig)[0].containers if isinstance(c, BarContainer))
@@ -178,17 +219,66 @@ def test_node_labels_stay_apart_and_targets_come_first() -> None:
 def test_lengths_that_differ_are_refused() -> None:
     with pytest.raises(ValueError, match="low along src has length 4, but mean along src has 5"):
         plot_effective_attention(
-            MEAN, LOW[..., :4], HIGH, CONTRIBUTION, by_src=BY_SRC, by_dest=BY_DEST, channels=NAMES, targets=TARGETS
+            MEAN,
+            LOW[..., :4],
+            HIGH,
+            CONTRIBUTION,
+            by_src=BY_SRC,
+            by_dest=BY_DEST,
+            flips=FLIPS,
+            sides=SIDES,
+            channels=NAMES,
+            targets=TARGETS,
         )
     with pytest.raises(ValueError, match="channels has length 2, but mean along channel has 3"):
         plot_effective_attention(
-            MEAN, LOW, HIGH, CONTRIBUTION, by_src=BY_SRC, by_dest=BY_DEST, channels=NAMES[:2], targets=TARGETS
+            MEAN,
+            LOW,
+            HIGH,
+            CONTRIBUTION,
+            by_src=BY_SRC,
+            by_dest=BY_DEST,
+            flips=FLIPS,
+            sides=SIDES,
+            channels=NAMES[:2],
+            targets=TARGETS,
+        )
+    with pytest.raises(ValueError, match="sides has length 3, but flips along side has 4"):
+        plot_effective_attention(
+            MEAN,
+            LOW,
+            HIGH,
+            CONTRIBUTION,
+            by_src=BY_SRC,
+            by_dest=BY_DEST,
+            flips=FLIPS,
+            sides=SIDES[:3],
+            channels=NAMES,
+            targets=TARGETS,
         )
     with pytest.raises(ValueError, match="channels is the string 'abc'"):
         plot_effective_attention(
-            MEAN, LOW, HIGH, CONTRIBUTION, by_src=BY_SRC, by_dest=BY_DEST, channels="abc", targets=TARGETS
+            MEAN,
+            LOW,
+            HIGH,
+            CONTRIBUTION,
+            by_src=BY_SRC,
+            by_dest=BY_DEST,
+            flips=FLIPS,
+            sides=SIDES,
+            channels="abc",
+            targets=TARGETS,
         )
     with pytest.raises(ValueError, match="contribution has dtype complex128, but real numbers are expected"):
         plot_effective_attention(
-            MEAN, LOW, HIGH, MEAN + 1j, by_src=BY_SRC, by_dest=BY_DEST, channels=NAMES, targets=TARGETS
+            MEAN,
+            LOW,
+            HIGH,
+            MEAN + 1j,
+            by_src=BY_SRC,
+            by_dest=BY_DEST,
+            flips=FLIPS,
+            sides=SIDES,
+            channels=NAMES,
+            targets=TARGETS,
         )

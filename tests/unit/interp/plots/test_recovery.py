@@ -131,3 +131,24 @@ def test_without_a_rule_many_methods_go_on_in_a_second_column() -> None:
         assert ax.get_title().split("\n")[0] == methods[method]
         np.testing.assert_allclose([bar.get_height() for bar in ax.containers[0]], scores[0, method])  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues]
         assert bool(ax.get_xlabel()) == (method in (2, 4))
+
+
+def test_intervals_stand_where_there_are_any() -> None:
+    low, high = np.full((2, N_RULES, N_METHODS, N_CTX), np.nan)
+    low[1, 1, :6], high[1, 1, :6] = SCORES[1, 1, :6] - 30, SCORES[1, 1, :6] + 50
+    fig = recovery(low=low, high=high)
+    for ax in fig.axes:
+        place = ax.get_subplotspec()
+        assert place is not None
+        lines = [c for c in ax.collections if c.get_gid() == "interval"]
+        assert len(lines) == ((place.rowspan.start, place.colspan.start) == (1, 1))
+        for collection in lines:
+            ends = np.array([path.vertices for path in collection.get_paths()])
+            np.testing.assert_allclose(ends[:, 0], np.column_stack([range(6), low[1, 1, :6]]))
+            np.testing.assert_allclose(ends[:, 1], np.column_stack([range(6), high[1, 1, :6]]))
+            (dots,) = [line for line in ax.lines if line.get_label() == "_top"]
+            np.testing.assert_allclose(np.asarray(dots.get_ydata()), high[1, 1, TOP[1][1]])  # above the interval
+    (legend,) = fig.legends
+    assert "95 % interval, all positions together" in [text.get_text() for text in legend.get_texts()]
+    (legend,) = recovery().legends
+    assert not any("interval" in text.get_text() for text in legend.get_texts())

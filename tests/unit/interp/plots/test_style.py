@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from io import BytesIO
 from itertools import combinations
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -145,15 +147,16 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(
     fig = example("gain", 5)
     before = {path.name: path.read_bytes() for path in save_figure(fig, tmp_path)}
 
-    def half_written(_: Figure, target: Path, **__: object) -> None:
-        if isinstance(target, str | Path):
-            Path(target).write_bytes(b"half")
+    def half_written(_: FigureCanvasSVG, target: BytesIO, **__: object) -> None:
+        target.write(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(Figure, "savefig", half_written)
+    monkeypatch.setattr(FigureCanvasSVG, "print_svg", half_written)
+    engine, dpi, canvas = fig.get_layout_engine(), fig.dpi, fig.canvas
     with pytest.raises(OSError, match="disk full"):
         save_figure(fig, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert (fig.get_layout_engine(), fig.dpi, fig.canvas) == (engine, dpi, canvas)
 
 
 def test_save_refuses_a_stem_that_leaves_the_folder(example: Callable[..., Figure], tmp_path: Path) -> None:

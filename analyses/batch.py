@@ -1,0 +1,148 @@
+"""The analyses of many runs, in this process or in several; results do not depend on how many."""
+
+import gc
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from analyses.progress import Bar
+from analyses.results import Analysis, Result, load_analysis, run_analysis
+from analyses.runs import Run
+from interp.errors import BoolensError
+
+KEPT = ("target-recovery", "variable-creation")
+"""Analyses whose results tables over runs are made of; the others' are only written, for circuits are large."""
+PIECES_A_PROCESS = 12
+"""Fewest analyses of a run that pay for starting a process: its imports alone take some seconds."""
+
+Work = Sequence[tuple[Run, Analysis]]
+
+
+def default_jobs(runs: int, pieces: int, n_elements: int, big: int) -> int:
+    """How many processes suit: one for a single run, else one a core, as far as there is enough to do for each.
+
+    Args:
+        runs: number of runs.
+        pieces: number of pairs of a run and an analysis.
+        n_elements, big: elements of the largest activation; from `big` on, every analysis is work enough.
+    """
+    if runs < 2:
+        return 1
+    return max(1, min(n_cores(), pieces if n_elements >= big else pieces // PIECES_A_PROCESS))
+
+
+def n_cores() -> int:
+    """The cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def run_all(work: Work, options: Any, jobs: int, bar: Bar) -> list[Result | None]:
+    """Compute, draw and save each analysis of each run; gives the results of KEPT, in the order of `work`.
+
+    Every process computes with as many threads as this one, so that sums are made in the same order. Where analyses
+    fail, the error is that of the first in the order of `work`; those that wait are not begun. Ctrl-C stops all.
+
+    Args:
+        work: pairs of a run and an analysis.
+        options: what `compute` takes beside the run, or None.
+        jobs: number of processes; 1 is this one.
+        bar: counts the pairs.
+
+    Raises:
+        BoolensError, TaskError: of an analysis; a number of jobs below 1; a process that the system has ended.
+    """
+    if jobs < 1:
+        raise BoolensError(f"{jobs} jobs; at least 1 process is needed, leave --jobs out for one a core")
+    if jobs > 1 and len(work) > 1:
+        return _in_processes(work, options, min(jobs, len(work)), bar)
+    results = []
+    gc.freeze()  # looking through all that was imported, again and again, takes a tenth of the time
+    try:
+        with _quietly():
+            for run, analysis in work:
+                bar.advance(0, f"{run.path.name}: {analysis.NAME}")
+                results.append(_kept(analysis.NAME, run_analysis(analysis, run, options)))
+                bar.advance()
+    finally:
+        gc.unfreeze()
+    return results
+
+
+def _in_processes(work: Work, options: Any, jobs: int, bar: Bar) -> list[Result | None]:
+    others = set(active_children())
+    given = (torch.get_num_threads(), {analysis.NAME for _, analysis in work})
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, given)
+    try:
+        futures = {pool.submit(_analyse, run.path, analysis.NAME, options): (run, analysis) for run, analysis in work}
+        for future in as_completed(futures):
+            if future.exception() is not None:
+                break
+            run, analysis = futures[future]
+            bar.advance(1, f"{run.path.name}: {analysis.NAME}")
+    except BaseException:
+        for process in set(active_children()) - others:
+            if process.pid is not None:
+                os.kill(process.pid, signal.SIGINT)  # Ctrl-C reaches them by itself, a signal to this process does not
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    try:
+        return [future.result() for future in futures]  # pieces begin in order: no cancelled one precedes the error
+    except BrokenProcessPool:
+        raise BoolensError(
+            f"one of {jobs} processes was ended from outside, most likely for want of memory; take fewer with --jobs"
+        ) from None
+
+
+def _start(threads: int, names: set[str]) -> None:
+    """In a new process: Ctrl-C is heard only while there is something to stop, and the parent's end is its own."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(threads)
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    for name in names:
+        load_analysis(name)
+    gc.freeze()
+
+
+def _follow_parent() -> NoReturn:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _analyse(path: Path, name: str, options: Any) -> Result | None:
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        with _quietly():
+            return _kept(name, run_analysis(load_analysis(name), Run(path), options))
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _stop(*_: Any) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not disturb what the first one cleans up
+    raise KeyboardInterrupt
+
+
+def _kept(name: str, result: Result) -> Result | None:
+    return result if name in KEPT else None
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Cells that nothing changes or that are undefined are 0 and NaN in the results; no need to say so too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
