@@ -25,7 +25,7 @@ TRAIN_OPTIONS = (
     *("n_train", "n_valid", "steps", "lr", "batch_size", "log_every", "snapshot_every"),
     *("stop_loss", "stop_accuracy", "patience"),
 )
-SUMMED = ("formation", "effective-attention", "target-recovery")
+SUMMED = ("formation", "effective-attention", "target-recovery", "certificate")
 """Analyses whose result.json tables over runs are made of."""
 DEMO = {
     "sparse-and": {"task": "sparse-and", "n_ctx": 30, "n_targets": 3, "n_train": 200, "steps": 2000},
@@ -155,6 +155,8 @@ def analyze(
             by_run[run.path.name][analysis.NAME] = read_json(result_path(run, analysis.NAME))
     tables: dict[str, Any] = {}
     lines = [line for run, r in zip(runs, recoveries, strict=False) for line in verdict_lines(run, r)]
+    certificates = [of_run["certificate"]["result"] for of_run in by_run.values() if "certificate" in of_run]
+    lines += [f"{run.path}: {found['sentence']}" for run, found in zip(runs, certificates, strict=False)]
     if tested and (claims or len(runs) > 1):
         lines += write_claims(path, tested)
         tables |= read_json(path / "analyses" / "claims.json")
@@ -165,9 +167,10 @@ def analyze(
         lines += sides
         tables["selection-side"] = read_json(path / "analyses" / "selection-side.json")
     if len(runs) > 1 and len(recoveries) == len(runs):
-        tables["overview"] = write_overview(path, runs, recoveries)
+        proven = [found["verdict"] for found in certificates]
+        tables["overview"] = write_overview(path, runs, recoveries, proven)
         if not quiet:
-            print_overview(runs, recoveries, tables["overview"])
+            print_overview(runs, recoveries, tables["overview"], proven)
         lines.append(f"overview: {path / 'analyses' / 'overview.csv'}")
     else:
         lines += [f"written: {result_path(run, analysis.NAME).parent}" for run, analysis in work]
