@@ -219,7 +219,8 @@ def scrub_sampled(
     )
     losses = softplus(sign * logits.double()).numpy().T
     accuracy = ((logits > 0) == labels).double().mean(dim=1)
-    share = generator.multinomial(n, np.full(n, 1 / n), size=n_resamples) / n
+    drawn = generator.integers(n, size=(n_resamples, n)) + n * np.arange(n_resamples)[:, None]
+    share = np.bincount(drawn.ravel(), minlength=n_resamples * n).reshape(n_resamples, n) / n
     value = _recovered(losses.mean(axis=0), intact.mean(), p_true)
     low, high = np.quantile(_recovered(share @ losses, (share @ intact)[:, None], p_true), [0.025, 0.975], axis=0)
     columns = (each.tolist() for each in (losses.mean(axis=0), accuracy, value, low, high))
