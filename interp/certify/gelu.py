@@ -9,6 +9,7 @@ at a given point, up to the tables below.
 """
 
 import math
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -38,9 +39,10 @@ class Touches(NamedTuple):
     from_inside: Float[np.ndarray, " step"]
 
 
+@cache
 def touches() -> Touches:
     """The tables, by bisection. GELU(z) − z / 2 is even, so that they serve both sides."""
-    inside, steps = np.zeros(N_TOUCHES), np.linspace(0, 1, N_TOUCHES)
+    steps = np.linspace(0, 1, N_TOUCHES)
 
     def above_line(t: np.ndarray, z: np.ndarray) -> np.ndarray:
         """The tangent at t, at z, minus the curve."""
@@ -54,14 +56,12 @@ def touches() -> Touches:
         middle = (low + high) / 2
         over = above_line(middle, outside) > 0
         low, high = np.where(over, low, middle), np.where(over, middle, high)
-    inside = np.zeros(N_TOUCHES)
-    far, near = np.full(N_TOUCHES, 12.0), np.full(N_TOUCHES, BEND)
+    far, near = np.full(N_TOUCHES, 13.0), np.full(N_TOUCHES, BEND)
     for _ in range(50):
         middle = (far + near) / 2
         over = above_line(middle, steps * BEND) > 0
         far, near = np.where(over, middle, far), np.where(over, near, middle)
-    inside = np.where(near > 11.9, 0.0, 1 / near)
-    return Touches((low + high) / 2, inside)
+    return Touches((low + high) / 2, np.where(near > 12.5, 0.0, 1 / near))
 
 
 @compiled

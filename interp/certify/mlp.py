@@ -93,7 +93,7 @@ class MLPSide:
     (9 T + 4.5 d + 75) U S, while 6 margins are above 12 (1.13 T + d + 10) U S.
     """
 
-    leaf = 9
+    leaf = 12
 
     def __init__(self, weights: Perceptron, label: bool, counted: Int[np.ndarray, " pos"]) -> None:
         self.weights, self.label = weights, label
