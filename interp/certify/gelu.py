@@ -1,11 +1,11 @@
 """GELU(z) = z Φ(z) between two lines over an interval, the exact one with erf.
 
-GELU is concave on (−∞, −√2], convex on [−√2, √2] and concave on [√2, ∞), as GELU'' = φ(z)(2 − z²). A line of any slope s
-is a bound once its intercept is an extremum of g(z) = GELU(z) − s z over the interval. The maximum of g on the convex
-piece is at its ends; on a concave piece g lies below its tangent at any point q, so that the tangent's larger end is
-enough, whether q is the maximiser or not. (For the minimum the same with the pieces' parts exchanged.) Nothing therefore
-depends on an iteration having converged; slopes and q are chosen so that the line is the concave envelope's tangent
-at a given point, up to the tables below.
+GELU is concave on (−∞, −√2], convex on [−√2, √2] and concave on [√2, ∞), as GELU'' = φ(z)(2 − z²). A line of any
+slope s is a bound once its intercept is an extremum of g(z) = GELU(z) − s z over the interval. The maximum of g on the
+convex piece is at its ends; on a concave piece g lies below its tangent at any point q, so that the tangent's larger
+end is enough, whether q is the maximiser or not. (For the minimum the same with the pieces' parts exchanged.) Nothing
+depends on an iteration having converged: slopes and q are chosen so that the line is the concave (convex) envelope's
+tangent at a given point, up to the interpolation of the tables below, and a poor choice only loosens the bound.
 """
 
 import math
@@ -89,77 +89,77 @@ def touch_from_outside(touches, u):
 
 
 @compiled
-def touch_from_inside(touches, l):
-    """The point above √2 whose tangent passes through the curve at l in [0, √2]."""
-    inverse = look_up(touches.from_inside, l * INVERSE_ROOT_2)
+def touch_from_inside(touches, z):
+    """The point above √2 whose tangent passes through the curve at z in [0, √2]."""
+    inverse = look_up(touches.from_inside, z * INVERSE_ROOT_2)
     return np.inf if inverse <= 0.08 else max(1 / inverse, BEND)
 
 
 @compiled
-def line_above(touches, l, u, at_l, at_u, slope_l, slope_u, p):
-    """Slope and intercept of a line that GELU is nowhere above in [l, u], close to it at p.
+def line_above(touches, low, high, at_low, at_high, slope_low, slope_high, p):
+    """Slope and intercept of a line that GELU is nowhere above in [low, high], close to it at p.
 
     Args:
-        at_l, at_u, slope_l, slope_u: GELU and its derivative at l and u.
+        at_low, at_high, slope_low, slope_high: GELU and its derivative at low and high.
     """
-    p = min(max(p, l), u)
-    low, high = l, u  # the envelope is the curve up to low, a chord, and again the curve from high
-    if u <= -BEND:
-        low = u
-    elif l >= BEND:
-        high = l
-    elif l >= 0 and u > BEND:
-        high = min(touch_from_inside(touches, l), u)
-    elif u <= 0 and l < -BEND:
-        low = max(-touch_from_inside(touches, -u), l)
-    left, right, left_at, right_at, left_slope, right_slope = l, u, at_l, at_u, slope_l, slope_u
-    if p <= low and low > l:
+    p = min(max(p, low), high)
+    before, after = low, high  # the envelope is the curve up to before, a chord, and again the curve from after
+    if high <= -BEND:
+        before = high
+    elif low >= BEND:
+        after = low
+    elif low >= 0 and high > BEND:
+        after = min(touch_from_inside(touches, low), high)
+    elif high <= 0 and low < -BEND:
+        before = max(-touch_from_inside(touches, -high), low)
+    left, right, left_at, right_at, left_slope, right_slope = low, high, at_low, at_high, slope_low, slope_high
+    if p <= before and before > low:
         left, left_at, left_slope = p, gelu(p), slope(p)
         s = left_slope
-    elif low > l:
-        left, left_at, left_slope = low, gelu(low), slope(low)
+    elif before > low:
+        left, left_at, left_slope = before, gelu(before), slope(before)
         s = left_slope
-    elif p >= high and high < u:
+    elif p >= after and after < high:
         right, right_at, right_slope = p, gelu(p), slope(p)
         s = right_slope
-    elif high < u:
-        right, right_at, right_slope = high, gelu(high), slope(high)
+    elif after < high:
+        right, right_at, right_slope = after, gelu(after), slope(after)
         s = right_slope
-    elif u > l:
-        s = min(max((at_u - at_l) / (u - l), -STEEPEST), STEEPEST)
+    elif high > low:
+        s = min(max((at_high - at_low) / (high - low), -STEEPEST), STEEPEST)
     else:
-        s = slope_l
-    c = max(at_l - s * l, at_u - s * u)
-    if l < -BEND:
-        end = min(u, -BEND)
+        s = slope_low
+    c = max(at_low - s * low, at_high - s * high)
+    if low < -BEND:
+        end = min(high, -BEND)
         more = left_slope - s
-        c = max(c, left_at - s * left + max(more * (l - left), more * (end - left)))
-    if u > BEND:
-        end = max(l, BEND)
+        c = max(c, left_at - s * left + max(more * (low - left), more * (end - left)))
+    if high > BEND:
+        end = max(low, BEND)
         more = right_slope - s
-        c = max(c, right_at - s * right + max(more * (u - right), more * (end - right)))
+        c = max(c, right_at - s * right + max(more * (high - right), more * (end - right)))
     return s, c
 
 
 @compiled
-def line_below(touches, l, u, at_l, at_u, slope_l, slope_u, p):
-    """Slope and intercept of a line that GELU is nowhere below in [l, u], close to it at p; arguments as above."""
-    start, end = max(l, -BEND), min(u, BEND)  # of the convex piece
+def line_below(touches, low, high, at_low, at_high, slope_low, slope_high, p):
+    """Slope and intercept of a line that GELU is nowhere below in [low, high], close to it at p; arguments as above."""
+    start, end = max(low, -BEND), min(high, BEND)  # of the convex piece
     if not start < end:
-        s = min(max((at_u - at_l) / (u - l), -STEEPEST), STEEPEST) if u > l else slope_l
-        return s, min(at_l - s * l, at_u - s * u)
-    low = l if l >= -BEND else -touch_from_outside(touches, -l)
-    high = u if u <= BEND else touch_from_outside(touches, u)
-    if low < high:
-        q = min(max(p, low), high)
+        s = min(max((at_high - at_low) / (high - low), -STEEPEST), STEEPEST) if high > low else slope_low
+        return s, min(at_low - s * low, at_high - s * high)
+    first = low if low >= -BEND else -touch_from_outside(touches, -low)
+    last = high if high <= BEND else touch_from_outside(touches, high)
+    if first < last:
+        q = min(max(p, first), last)
         at_q, slope_q = gelu(q), slope(q)
         s = slope_q
     else:
-        q, at_q, slope_q = (u, at_u, slope_u) if u <= BEND else (l, at_l, slope_l)
-        s = min(max((at_u - at_l) / (u - l), -STEEPEST), STEEPEST)
+        q, at_q, slope_q = (high, at_high, slope_high) if high <= BEND else (low, at_low, slope_low)
+        s = min(max((at_high - at_low) / (high - low), -STEEPEST), STEEPEST)
     q_in = min(max(q, start), end)
     if q_in != q:  # rounding of a touching point
         q, at_q, slope_q = q_in, gelu(q_in), slope(q_in)
     more = slope_q - s
     c = at_q - s * q + min(more * (start - q), more * (end - q))
-    return s, min(c, at_l - s * l, at_u - s * u)
+    return s, min(c, at_low - s * low, at_high - s * high)

@@ -20,6 +20,7 @@ from interp.certify.count import Counted
 from interp.certify.gelu import STEEPEST, Touches, gelu, line_above, line_below, slope, touches
 from interp.certify.mlp_count import count_perceptron
 from interp.certify.terms import UNIT
+from interp.errors import BoolensError
 from interp.kernel_parts import compiled, summing
 
 if TYPE_CHECKING:
@@ -48,11 +49,14 @@ class Perceptron:
 def perceptron(model: "HookedMLP") -> Perceptron:
     """An MLP's weights in float64, and how far rounding can move its logit.
 
-    With U = 2**-53, T positions, d neurons and A = |b_in| + sum of |W_in| the largest that a pre-activation z can be: z is
-    summed with an error of at most 1.01 (T + 1) U A, which GELU multiplies by at most 1.13. GELU is evaluated as
+    With U = 2**-53, T positions, d neurons and A = |b_in| + sum of |W_in| the largest that a pre-activation z can be:
+    z is summed with an error of at most 1.01 (T + 1) U A, which GELU multiplies by at most 1.13. GELU is evaluated as
     z / 2 (1 + erf(z / √2)). erf is assumed to be within 4 U of the truth (glibc states 1 ulp, at most 2 U; the tests
     compare it with mpmath); its argument, rounded twice, moves it by max |y erf'(y)| 2 U < U; the sum adds 2 U and the
     products 1 U: 5 U |z| in all. The sum over neurons adds (d + 2) U of sum |out| A + |bias|. The total is doubled.
+
+    Raises:
+        BoolensError: a weight that is not finite, or weights so large that their sums are not.
     """
     mlp = model.mlp
     W_in, b_in, out = (weight.detach().double().numpy() for weight in (mlp.W_in, mlp.b_in, mlp.W_out))
@@ -60,6 +64,9 @@ def perceptron(model: "HookedMLP") -> Perceptron:
     n_ctx, d_mlp = W_in.shape
     size = float((np.abs(out) * (np.abs(b_in) + np.abs(W_in).sum(axis=0))).sum())
     margin = 2 * UNIT * ((STEEPEST * (n_ctx + 2) + d_mlp + 8) * size + (d_mlp + 2) * abs(bias))
+    if not np.isfinite(margin):
+        largest = max(float(np.abs(weight).max()) for weight in (W_in, b_in, out))
+        raise BoolensError(f"the largest weight is {largest}: nothing can be said about its logits; train it again")
     return Perceptron(W_in, b_in, out, bias, margin)
 
 
@@ -95,8 +102,8 @@ class MLPSide:
 
     leaf = 12
 
-    def __init__(self, weights: Perceptron, label: bool, counted: Int[np.ndarray, " pos"]) -> None:
-        self.weights, self.label = weights, label
+    def __init__(self, model: "HookedMLP", label: bool, counted: Int[np.ndarray, " pos"]) -> None:
+        self.weights = weights = perceptron(model)
         self.counted = np.asarray(counted, dtype=np.int8)
         self.margin, self.slack = weights.margin, 6 * weights.margin
         sign = -1.0 if label else 1.0

@@ -20,11 +20,10 @@ f = np.float32
 def single_error(out: Float[np.ndarray, " neuron"], largest: Float[np.ndarray, " neuron"], bias: float) -> float:
     """How far a logit by float32 can be from that in float64.
 
-    Abramowitz and Stegun's 26.2.17 is within 7.5e-8 of Φ, which is below 2 · 2**-24, and its evaluation in float32 adds
-    less than 3e-7 to a neuron's GELU (the terms add up to at most 0.6 |z| φ(z) < 0.15; some 16 roundings). Its
-    pre-activation, a rounded sum of two rounded parts, is off by 3 · 2**-24 of `largest`, which GELU multiplies by at most
-    1.13; the rounded weight, product and sum over neurons add (neurons + 4) 2**-24 of |out| `largest`. Half as much
-    again covers products of errors.
+    Abramowitz and Stegun's 26.2.17 is within 7.5e-8 < 2 · 2**-24 of Φ, and its evaluation in float32 adds less than
+    3e-7 to a neuron's GELU (some 16 roundings of a product of at most 0.17). Its pre-activation, a rounded sum of two
+    rounded parts, is off by 3 · 2**-24 of `largest`, which GELU multiplies by at most 1.13; the rounded weight, product
+    and sum over neurons add (neurons + 4) 2**-24 of |out| `largest`. Half as much again covers products of errors.
 
     Args:
         out: weights of the neurons.
