@@ -250,7 +250,7 @@ def _part(table: BoxTables, code: np.ndarray, positions: np.ndarray) -> Part:
         """Over the positions, of the entries [pos, vocab, ...] that a pattern chooses."""
         total = np.zeros((1, *each.shape[2:]), dtype=each.dtype)
         for pos in positions:
-            total = (total[:, None] + each[pos]).reshape(-1, *each.shape[2:])
+            total = (total[:, None] + each[pos]).reshape(2 * len(total), *each.shape[2:])  # of no terms, too
         return total
 
     sides = (sums(np.ascontiguousarray(np.moveaxis(side, (-2, -1), (0, 1)))) for side in table[:3])
