@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from interp.certify.certificate import Box
 from interp.certify.mlp import MLPSide
 from interp.certify.side import RatioSide, Side
 from interp.certify.terms import attention_terms, linear_terms
 from interp.config import AttentionConfig, LinearConfig, MLPConfig
-from interp.models import AnyModel, HookedAttention, HookedLinear, build_model
+from interp.models import AnyModel, HookedAttention, HookedLinear, HookedMLP, build_model
+from tasks.base import Task
+from tasks.cover import label_cover
 
 KINDS: dict[str, dict[str, Any]] = {
     "attention": {},
@@ -35,10 +38,24 @@ def random_model(kind: str, n_ctx: int, seed: int, std: float = 1.0) -> AnyModel
 
 def output_bias(model: AnyModel) -> torch.Tensor:
     """The constant that is added to the logit."""
-    bias = model.b if isinstance(model, HookedLinear) else getattr(model, "b_readout", None)
-    bias = model.mlp.b_out if hasattr(model, "mlp") else bias
-    assert isinstance(bias, torch.Tensor)
-    return bias
+    if isinstance(model, HookedLinear):
+        return model.b
+    if isinstance(model, HookedMLP):
+        return model.mlp.b_out
+    assert model.b_readout is not None
+    return model.b_readout
+
+
+def output_weight(model: AnyModel) -> torch.Tensor:
+    """What the logit is a multiple of, but for its bias."""
+    if isinstance(model, HookedLinear):
+        return model.W
+    return model.W_readout if isinstance(model, HookedAttention) else model.mlp.W_out
+
+
+def scale_scores(model: HookedAttention, factor: float) -> None:
+    with torch.no_grad():
+        model.attn.get_parameter("W_Q").mul_(factor)
 
 
 def side_maker(model: AnyModel) -> MakeSide:
@@ -75,3 +92,26 @@ def inside(x: np.ndarray, fixed: np.ndarray) -> np.ndarray:
 def n_counted(x: np.ndarray, counted: np.ndarray, where: np.ndarray | bool = True) -> np.ndarray:
     """Counted bits of every input, at some of the positions."""
     return ((x == counted) & (counted >= 0) & where).sum(axis=1)
+
+
+def trained_model(kind: str, task: Task, seed: int, steps: int = 150) -> AnyModel:
+    """In float64, by Adam on all inputs of a task; often right on all of them, sometimes barely not."""
+    model = random_model(kind, task.n_ctx, seed, 0.5)
+    x = task.enumerate()
+    y = task.label(x).double()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        torch.nn.functional.binary_cross_entropy_with_logits(model(x), y).backward()
+        optimiser.step()
+    return model.requires_grad_(False)
+
+
+def task_boxes(task: Task, change: int = 0) -> list[Box]:
+    """A task's boxes of one label; a change is the bit `change` at a position that is neither target nor rule bit."""
+    boxes = []
+    for box in label_cover(task):
+        counted = np.full(task.n_ctx, change, dtype=np.int8)
+        counted[[*task.targets[box.rule], *task.rule_positions]] = -1
+        boxes.append(Box(box.fixed, box.label, counted))
+    return boxes
