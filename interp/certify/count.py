@@ -236,7 +236,7 @@ def box_tables(terms: Terms, fixed: np.ndarray, label: bool) -> BoxTables:
     free = np.where((fixed < 0)[:, None], relative, -np.inf)
     spread = float(free.max(initial=0.0))
     widest = int(np.unravel_index(free.argmax(), free.shape)[2]) if free.size else 0
-    weight = np.exp(np.minimum(relative, 709.0))
+    weight = np.exp(np.minimum(relative, 650.0))  # larger ones are not used: `spread`
     weight[weight < SMALLEST_WEIGHT] = 0
     sign = -1.0 if label else 1.0
     return BoxTables(weight, weight * (sign * terms.value[:, None]), sign * terms.additive, spread, widest)
@@ -250,7 +250,7 @@ def _part(table: BoxTables, code: np.ndarray, positions: np.ndarray) -> Part:
         """Over the positions, of the entries [pos, vocab, ...] that a pattern chooses."""
         total = np.zeros((1, *each.shape[2:]), dtype=each.dtype)
         for pos in positions:
-            total = (total[:, None] + each[pos]).reshape(2 * len(total), *each.shape[2:])
+            total = (total[:, None] + each[pos]).reshape(2 * len(total), *each.shape[2:])  # of no terms, too
         return total
 
     denominator, numerator, additive = (

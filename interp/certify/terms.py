@@ -82,7 +82,7 @@ def attention_terms(model: "HookedAttention") -> Terms:
 
 def linear_terms(model: "HookedLinear") -> Terms:
     """A linear model's terms: nothing but the additive part."""
-    weight, bias = model.W.detach().double().numpy(), float(model.b)
+    weight, bias = model.W.detach().double().numpy(), float(model.b.detach())
     additive = np.stack([np.zeros_like(weight), weight], axis=-1)
     margin = 2 * (len(weight) + 4) * UNIT * (np.abs(weight).sum() + abs(bias))
     none = (np.zeros((0, 2, len(weight), 2)), np.zeros((0, len(weight), 2)), np.zeros(0, dtype=np.int64))
