@@ -42,6 +42,6 @@ def test_one_dot_a_run_by_verdict_and_proven_ones_on_the_floor() -> None:
         accuracy, upper / 2, upper, np.array([3, 9, 27]), verdicts=["refuted", "undecided", "verified"], change="zeros"
     )
     left, right = fig.axes
-    dots = {line.get_label(): (line.get_xdata()[0], line.get_ydata()[0]) for line in left.lines[:3]}
+    dots = {line.get_label(): tuple(np.asarray(line.get_xydata())[0]) for line in left.lines[:3]}
     assert dots == {"verified": (1.0, 1e-7), "refuted": (0.99, 1e-4), "undecided": (1.0, 1e-6)}
-    assert sorted(float(line.get_ydata()[0]) for line in right.lines) == [3, 9, 27]
+    assert sorted(np.asarray(line.get_xydata())[0, 1] for line in right.lines) == [3, 9, 27]
