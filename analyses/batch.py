@@ -6,9 +6,9 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,6 +24,8 @@ KEPT = ("target-recovery", "variable-creation")
 """Analyses whose results tables over runs are made of; the others' are only written, for circuits are large."""
 PIECES_A_PROCESS = 12
 """Fewest analyses of a run that pay for starting a process: its imports alone take some seconds."""
+
+NUMPY_THREADS = "OPENBLAS_NUM_THREADS"
 
 Work = Sequence[tuple[Run, Analysis]]
 
@@ -80,29 +82,51 @@ def run_all(work: Work, options: Any, jobs: int, bar: Bar) -> list[Result | None
 
 
 def _in_processes(work: Work, options: Any, jobs: int, bar: Bar) -> list[Result | None]:
-    others = set(active_children())
-    given = (torch.get_num_threads(), {analysis.NAME for _, analysis in work})
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, given)
     try:
-        futures = {pool.submit(_analyse, run.path, analysis.NAME, options): (run, analysis) for run, analysis in work}
-        for future in as_completed(futures):
-            if future.exception() is not None:
-                break
-            run, analysis = futures[future]
-            bar.advance(1, f"{run.path.name}: {analysis.NAME}")
-    except BaseException:
-        for process in set(active_children()) - others:
-            if process.pid is not None:
-                os.kill(process.pid, signal.SIGINT)  # Ctrl-C reaches them by itself, a signal to this process does not
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-    try:
+        futures = _futures(work, options, jobs, bar)
         return [future.result() for future in futures]  # pieces begin in order: no cancelled one precedes the error
     except BrokenProcessPool:
         raise BoolensError(
             f"one of {jobs} processes was ended from outside, most likely for want of memory; take fewer with --jobs"
         ) from None
+
+
+def _futures(work: Work, options: Any, jobs: int, bar: Bar) -> list[Future[Result | None]]:
+    """All of them, when all are done, or those that had begun when one failed; the processes have ended."""
+    others = set(active_children())
+    threads = torch.get_num_threads()
+    given = (threads, {analysis.NAME for _, analysis in work})
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, given)
+    try:
+        with _numpy_threads(threads):
+            futures = {pool.submit(_analyse, run.path, a.NAME, options): (run, a) for run, a in work}
+        for future in as_completed(futures):
+            if future.exception() is not None:
+                break
+            run, analysis = futures[future]
+            bar.advance(1, f"{run.path.name}: {analysis.NAME}")
+        return list(futures)
+    except BaseException:
+        for process in set(active_children()) - others:
+            if process.pid is not None:
+                with suppress(ProcessLookupError):  # Ctrl-C reaches them anyway, a signal to this process does not
+                    os.kill(process.pid, signal.SIGINT)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _numpy_threads(n: int) -> Iterator[None]:
+    """Processes that are started here give numpy's matrix products so many threads, if the user has not said."""
+    if NUMPY_THREADS in os.environ:
+        yield
+        return
+    os.environ[NUMPY_THREADS] = str(n)
+    try:
+        yield
+    finally:
+        del os.environ[NUMPY_THREADS]
 
 
 def _start(threads: int, names: set[str]) -> None:
