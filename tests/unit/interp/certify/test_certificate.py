@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import interp.certify.certificate
 from interp.certify.certificate import Certificate, certify
 from interp.certify.mlp import MLPSide
 from interp.certify.side import RatioSide
@@ -190,6 +191,21 @@ def test_without_counting() -> None:
         found = certificate(model, TASKS["or"], count=False)
         assert found.verdict == ("refuted" if wrong.any() else "verified")
         assert found.n_counted == 0
+
+
+@pytest.mark.parametrize("kind", ["heads", "mlp", "linear"])
+@pytest.mark.parametrize("shift", [-30.0, 0.0, 30.0])
+def test_boxes_that_are_all_wrong_by_their_bounds(kind: str, shift: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no boxes left for the radius, what counting knows without evaluating an input is enough."""
+    monkeypatch.setattr(RatioSide, "leaf", 0)
+    monkeypatch.setattr(MLPSide, "leaf", 0)
+    monkeypatch.setattr(interp.certify.certificate, "MAX_BOXES", 0)
+    for name in ("sparse-and", "rule-and", "majority"):
+        model = random_model(kind, 7, 5, 0.7)
+        with torch.no_grad():
+            output_bias(model).add_(shift)
+        for change in (0, 1):
+            check(certificate(model, TASKS[name], change), model, TASKS[name], change)
 
 
 def test_nothing_to_certify() -> None:
