@@ -125,6 +125,8 @@ def plot_certificates(
 ) -> Figure:
     """Probability of a wrong input and proven radius against validation accuracy, one dot a run.
 
+    Where all runs have the same accuracy, they stand side by side in the order of the probability instead.
+
     Args:
         accuracy: on the validation set, in [0, 1].
         lower, upper: bounds on the probability; a line joins them where they differ. 0 lies on the axis.
@@ -137,6 +139,10 @@ def plot_certificates(
     low, high = lengths.numbers("lower", lower, "run"), lengths.numbers("upper", upper, "run")
     harmless = lengths.numbers("radius", radius, "run")
     found = lengths.names("verdicts", verdicts, "run")
+    label = "validation accuracy"
+    if len(x) > 1 and not np.ptp(x):
+        label = f"run (validation accuracy {x[0]:.3f} in all)"
+        x = high.argsort(kind="stable").argsort().astype(np.float64)
     with styled():
         fig = Figure(figsize=(6.4, 2.8), layout="constrained")
         left, right = fig.subplots(1, 2)
@@ -152,10 +158,10 @@ def plot_certificates(
             )
             right.plot(x[here], harmless[here], markeredgewidth=0, **dot)
         left.set_yscale("log")
-        left.set(xlabel="validation accuracy", ylabel="probability of a wrong input")
+        left.set(xlabel=label, ylabel="probability of a wrong input")
         if not high.all():
             left.axhline(floor, color=NEUTRAL, linewidth=0.6, linestyle=":")
             left.annotate("0: proven", (1, floor), xycoords=("axes fraction", "data"), ha="right", va="bottom")
-        right.set(xlabel="validation accuracy", ylabel=f"{change}\nproven harmless", ylim=(-1.5, None))
+        right.set(xlabel=label, ylabel=f"{change}\nproven harmless", ylim=(-1.5, None))
         figure_legend(fig, left.get_legend_handles_labels()[0])
         return fig

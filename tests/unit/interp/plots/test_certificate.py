@@ -36,6 +36,14 @@ def test_bits_that_are_none_are_refused() -> None:
         plot_certificate(INPUTS * 2, SHARES, rows=["a", "b"], change="zeros", harmless=0, targets=[[1]], n_ctx=7)
 
 
+def test_runs_of_one_accuracy_stand_side_by_side() -> None:
+    upper = np.array([1e-4, 0.0, 1e-6])
+    fig = plot_certificates(np.ones(3), upper, upper, np.array([3, 27, 9]), verdicts=["refuted"] * 3, change="zeros")
+    left, right = fig.axes
+    assert np.asarray(left.lines[0].get_xydata())[:, 0].tolist() == [2, 0, 1]
+    assert left.get_xlabel() == right.get_xlabel() == "run (validation accuracy 1.000 in all)"
+
+
 def test_one_dot_a_run_by_verdict_and_proven_ones_on_the_floor() -> None:
     accuracy, upper = np.array([0.99, 1.0, 1.0]), np.array([1e-4, 1e-6, 0.0])
     fig = plot_certificates(
