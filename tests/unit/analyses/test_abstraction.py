@@ -99,7 +99,7 @@ def test_the_rule_moves_the_attention(selecting: Abstraction) -> None:
 
 def test_baselines(weighing: Abstraction, selecting: Abstraction) -> None:
     for result, source in ((weighing, [1, 0.625, 0.625]), (selecting, [0.5, 1, 0.5, 0.5, 0.5, 0.5])):
-        assert result.n_pairs == (512,) * len(result.variables)
+        assert result.n_pairs == (abstraction.N_PAIRS,) * len(result.variables)
         np.testing.assert_array_equal(result.unpatched, 0.5)
         np.testing.assert_array_equal(result.majority, 0.5)
         np.testing.assert_array_equal(result.source, source)
