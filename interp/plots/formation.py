@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, Integer
 from matplotlib.axes import Axes
@@ -47,6 +48,7 @@ def plot_formation(
     require_ascending(steps)
     down = -(-(len(names) + 1) // ACROSS)
     with styled():
+        mpl.rcParams["axes.titley"] = None  # so near the panel, a title makes way for the axis' 1e−6; styled resets it
         fig = Figure(figsize=(8.4, 1.75 * down + 0.5), layout="constrained")
         panels = fig.subplots(down, ACROSS, squeeze=False).flat
         for number, (name, curve, level, step) in enumerate(zip(names, curves, dotted, locked, strict=True)):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from interp.plots import plot_formation, plot_order
@@ -40,6 +41,17 @@ def test_curves_bands_and_lock_ons() -> None:
     ]  # fmt: skip
     assert [label.get_text() for label in last.get_yticklabels()] == ["loss", "accuracy", "still"]
     np.testing.assert_array_equal(np.asarray(last.lines[0].get_xdata()), [40, 60, np.nan])
+
+
+def test_titles_make_way_for_what_an_axis_is_counted_from() -> None:
+    """Before anything is learned, curves differ in the seventh digit only, and the axis says 1e−7+6.93e−1 above."""
+    fig = formation(values=np.log(2) + 1e-7 * VALUES, chance=np.full(3, np.nan))
+    canvas = FigureCanvasAgg(fig)
+    canvas.draw()
+    for ax in fig.axes[:2]:
+        offset = ax.yaxis.get_offset_text()
+        assert offset.get_text()
+        assert not offset.get_window_extent().overlaps(ax.title.get_window_extent())
 
 
 def test_step_0_has_a_place_on_the_log_axis() -> None:
