@@ -114,6 +114,9 @@ def analyze(
     jobs: Annotated[
         int | None, typer.Option(help="Processes for the runs of a folder. [one a core, where that pays]")
     ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Draw each run's figures; without, tables come sooner.")
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Run analyses; figures, tables and result.json go to RUN/analyses/NAME/.
@@ -123,7 +126,8 @@ def analyze(
     from analyses import commands
 
     sweep = {"hook": hook, "kind": kind, "mode": mode, "metric": metric, "over": over}
-    _say(commands.analyze(run, names or [], sweep, hypothesis, quiet=as_json, jobs=jobs, content=as_json), as_json)
+    how = {"quiet": as_json, "jobs": jobs, "content": as_json, "figures": figures}
+    _say(commands.analyze(run, names or [], sweep, hypothesis, **how), as_json)
 
 
 @app.command()

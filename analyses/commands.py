@@ -107,6 +107,7 @@ def analyze(
     quiet: bool = False,
     jobs: int | None = 1,
     content: bool = True,
+    figures: bool = True,
 ) -> Said:
     """`boolens analyze`: every run at `path`, each analysis; a folder of seeds gets tables over its runs.
 
@@ -119,6 +120,7 @@ def analyze(
         jobs: number of processes, None for what suits (`analyses.batch`). A script that asks for more than one calls
             this under `if __name__ == "__main__":`.
         content: whether to return what --json prints, read back from the files; else {}.
+        figures: whether to draw each run's, which takes longer than most analyses.
 
     Raises:
         BoolensError: options for an analysis that does not take them.
@@ -145,7 +147,7 @@ def analyze(
     jobs = default_jobs(len(runs), len(work), widest, ONE_THREAD_BELOW) if jobs is None else jobs
     threads_for = widest if len(runs) == 1 else 0  # of several runs, each has one thread, however many processes
     with progress_bar(len(work), "analysing") as bar, suited_threads(threads_for):
-        results = run_all(work, options or claims, jobs, bar)
+        results = run_all(work, options or claims, jobs, bar, figures=figures)
     recoveries = [result for result in results if isinstance(result, TargetRecovery)]
     tested = [result for result in results if isinstance(result, VariableCreation)]
 
