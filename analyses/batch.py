@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +29,7 @@ PIECES_A_PROCESS = 12
 NUMPY_THREADS = "OPENBLAS_NUM_THREADS"
 
 Work = Sequence[tuple[Run, Analysis]]
+ByRun = Sequence[tuple[Run, Sequence[Analysis]]]
 
 
 def default_jobs(runs: int, pieces: int, n_elements: int, big: int) -> int:
@@ -49,7 +51,7 @@ def n_cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def run_all(work: Work, options: Any, jobs: int, bar: Bar) -> list[Result | None]:
+def run_all(work: Work, options: Any, jobs: int, bar: Bar, *, figures: bool = True) -> list[Result | None]:
     """Compute, draw and save each analysis of each run; gives the results of KEPT, in the order of `work`.
 
     Every process computes with as many threads as this one, so that sums are made in the same order. Where analyses
@@ -60,51 +62,55 @@ def run_all(work: Work, options: Any, jobs: int, bar: Bar) -> list[Result | None
         options: what `compute` takes beside the run, or None.
         jobs: number of processes; 1 is this one.
         bar: counts the pairs.
+        figures: whether to draw them.
 
     Raises:
         BoolensError, TaskError: of an analysis; a number of jobs below 1; a process that the system has ended.
     """
     if jobs < 1:
         raise BoolensError(f"{jobs} jobs; at least 1 process is needed, leave --jobs out for one a core")
-    if jobs > 1 and len(work) > 1:
-        return _in_processes(work, options, min(jobs, len(work)), bar)
+    by_run = [(run, [analysis for _, analysis in pairs]) for run, pairs in groupby(work, key=lambda pair: pair[0])]
+    if jobs > 1 and len(by_run) > 1:
+        return _in_processes(by_run, (options, figures), min(jobs, len(by_run)), bar)
     results = []
     gc.freeze()  # looking through all that was imported, again and again, takes a tenth of the time
     try:
         with _quietly():
             for run, analysis in work:
                 bar.advance(0, f"{run.path.name}: {analysis.NAME}")
-                results.append(_kept(analysis.NAME, run_analysis(analysis, run, options)))
+                results.append(_kept(analysis.NAME, run_analysis(analysis, run, options, figures=figures)))
                 bar.advance()
     finally:
         gc.unfreeze()
     return results
 
 
-def _in_processes(work: Work, options: Any, jobs: int, bar: Bar) -> list[Result | None]:
+def _in_processes(work: ByRun, how: tuple[Any, bool], jobs: int, bar: Bar) -> list[Result | None]:
+    """A run stays in one process, where its analyses share what they compute."""
     try:
-        futures = _futures(work, options, jobs, bar)
-        return [future.result() for future in futures]  # pieces begin in order: no cancelled one precedes the error
+        futures = _futures(work, how, jobs, bar)
+        return [result for future in futures for result in future.result()]  # begun in order: the error is the first
     except BrokenProcessPool:
         raise BoolensError(
             f"one of {jobs} processes was ended from outside, most likely for want of memory; take fewer with --jobs"
         ) from None
 
 
-def _futures(work: Work, options: Any, jobs: int, bar: Bar) -> list[Future[Result | None]]:
+def _futures(work: ByRun, how: tuple[Any, bool], jobs: int, bar: Bar) -> list[Future[list[Result | None]]]:
     """All of them, when all are done, or those that had begun when one failed; the processes have ended."""
     others = set(active_children())
     threads = torch.get_num_threads()
-    given = (threads, {analysis.NAME for _, analysis in work})
+    named = [(run, [analysis.NAME for analysis in analyses]) for run, analyses in work]
+    given = (threads, {name for _, names in named for name in names})
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, given)
     try:
         with _numpy_threads(threads):
-            futures = {pool.submit(_analyse, run.path, a.NAME, options): (run, a) for run, a in work}
+            futures = {pool.submit(_analyse, run.path, names, *how): (run, names) for run, names in named}
         for future in as_completed(futures):
             if future.exception() is not None:
                 break
-            run, analysis = futures[future]
-            bar.advance(1, f"{run.path.name}: {analysis.NAME}")
+            run, names = futures[future]
+            bar.advance(len(names), run.path.name)
         return list(futures)
     except BaseException:
         for process in set(active_children()) - others:
@@ -146,11 +152,12 @@ def _follow_parent() -> NoReturn:
     os._exit(1)
 
 
-def _analyse(path: Path, name: str, options: Any) -> Result | None:
+def _analyse(path: Path, names: Sequence[str], options: Any, figures: bool) -> list[Result | None]:
     signal.signal(signal.SIGINT, _stop)
+    run = Run(path)
     try:
         with _quietly():
-            return _kept(name, run_analysis(load_analysis(name), Run(path), options))
+            return [_kept(name, run_analysis(load_analysis(name), run, options, figures=figures)) for name in names]
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 

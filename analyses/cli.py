@@ -73,6 +73,10 @@ def train(
         str | None, typer.Option(help="Several seeds, 0:32 or 3,5,8; one folder each under --out.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    until_certified: Annotated[
+        bool, typer.Option("--until-certified", help="Train on counterexamples, round by round, until none is left.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(help="Rounds of --steps each that --until-certified may take.")] = 20,
     resume: Annotated[bool, typer.Option("--resume", help="Finish what an earlier, interrupted call began.")] = False,
     config: Annotated[Path | None, typer.Option(help="JSON file of these options (n_ctx, steps, ...).")] = None,
     as_json: Json = False,
@@ -110,6 +114,9 @@ def analyze(
     jobs: Annotated[
         int | None, typer.Option(help="Processes for the runs of a folder. [one a core, where that pays]")
     ] = None,
+    figures: Annotated[
+        bool, typer.Option("--figures/--no-figures", help="Draw each run's figures; without, tables come sooner.")
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Run analyses; figures, tables and result.json go to RUN/analyses/NAME/.
@@ -119,7 +126,24 @@ def analyze(
     from analyses import commands
 
     sweep = {"hook": hook, "kind": kind, "mode": mode, "metric": metric, "over": over}
-    _say(commands.analyze(run, names or [], sweep, hypothesis, quiet=as_json, jobs=jobs, content=as_json), as_json)
+    how = {"quiet": as_json, "jobs": jobs, "content": as_json, "figures": figures}
+    _say(commands.analyze(run, names or [], sweep, hypothesis, **how), as_json)
+
+
+@app.command()
+def certify(
+    run: Annotated[Path, typer.Argument(help="A run folder, or a folder of seeds.")],
+    seconds: Annotated[float, typer.Option(help="Time for each run; what is known by then is reported.")] = 60.0,
+    count: Annotated[
+        bool, typer.Option("--count/--no-count", help="Find the exact probability and number of wrong inputs.")
+    ] = True,
+    as_json: Json = False,
+) -> None:
+    """The verdict over all 2**T inputs: verified, refuted by an input, or undecided; how often wrong, and where."""
+    from analyses.certificate import Settings
+    from analyses.certifying import certify as certify_runs
+
+    _say(certify_runs(run, Settings(seconds, count)), as_json)
 
 
 @app.command()

@@ -25,7 +25,7 @@ TRAIN_OPTIONS = (
     *("n_train", "n_valid", "steps", "lr", "batch_size", "log_every", "snapshot_every"),
     *("stop_loss", "stop_accuracy", "patience"),
 )
-SUMMED = ("formation", "effective-attention", "target-recovery")
+SUMMED = ("formation", "effective-attention", "target-recovery", "certificate")
 """Analyses whose result.json tables over runs are made of."""
 DEMO = {
     "sparse-and": {"task": "sparse-and", "n_ctx": 30, "n_targets": 3, "n_train": 200, "steps": 2000},
@@ -36,6 +36,10 @@ DEMO = {
 def train(given: dict[str, Any]) -> Said:
     """`boolens train`: `given` holds the command's options by name; those left out or None take their defaults."""
     plan = make_plan(given)
+    if given.get("until_certified"):
+        from analyses.certifying import train_certified
+
+        return train_certified(plan, given)
     device = given.get("device") or "cpu"
     tasks = check_plan(plan, resume=bool(given.get("resume")), device=device)
     at_once = models_at_once(plan.model, plan.training, device)
@@ -90,6 +94,7 @@ def make_plan(given: dict[str, Any]) -> Plan:
         seeds=seeds,
         out=Path(options["out"]),
         many=many,
+        source="certified" if given.get("until_certified") else "trained",
     )
 
 
@@ -102,6 +107,7 @@ def analyze(
     quiet: bool = False,
     jobs: int | None = 1,
     content: bool = True,
+    figures: bool = True,
 ) -> Said:
     """`boolens analyze`: every run at `path`, each analysis; a folder of seeds gets tables over its runs.
 
@@ -114,6 +120,7 @@ def analyze(
         jobs: number of processes, None for what suits (`analyses.batch`). A script that asks for more than one calls
             this under `if __name__ == "__main__":`.
         content: whether to return what --json prints, read back from the files; else {}.
+        figures: whether to draw each run's, which takes longer than most analyses.
 
     Raises:
         BoolensError: options for an analysis that does not take them.
@@ -140,7 +147,7 @@ def analyze(
     jobs = default_jobs(len(runs), len(work), widest, ONE_THREAD_BELOW) if jobs is None else jobs
     threads_for = widest if len(runs) == 1 else 0  # of several runs, each has one thread, however many processes
     with progress_bar(len(work), "analysing") as bar, suited_threads(threads_for):
-        results = run_all(work, options or claims, jobs, bar)
+        results = run_all(work, options or claims, jobs, bar, figures=figures)
     recoveries = [result for result in results if isinstance(result, TargetRecovery)]
     tested = [result for result in results if isinstance(result, VariableCreation)]
 
@@ -150,6 +157,8 @@ def analyze(
             by_run[run.path.name][analysis.NAME] = read_json(result_path(run, analysis.NAME))
     tables: dict[str, Any] = {}
     lines = [line for run, r in zip(runs, recoveries, strict=False) for line in verdict_lines(run, r)]
+    certificates = [of_run["certificate"]["result"] for of_run in by_run.values() if "certificate" in of_run]
+    lines += [f"{run.path}: {found['sentence']}" for run, found in zip(runs, certificates, strict=False)]
     if tested and (claims or len(runs) > 1):
         lines += write_claims(path, tested)
         tables |= read_json(path / "analyses" / "claims.json")
@@ -160,9 +169,10 @@ def analyze(
         lines += sides
         tables["selection-side"] = read_json(path / "analyses" / "selection-side.json")
     if len(runs) > 1 and len(recoveries) == len(runs):
-        tables["overview"] = write_overview(path, runs, recoveries)
+        proven = [found["verdict"] for found in certificates]
+        tables["overview"] = write_overview(path, runs, recoveries, proven)
         if not quiet:
-            print_overview(runs, recoveries, tables["overview"])
+            print_overview(runs, recoveries, tables["overview"], proven)
         lines.append(f"overview: {path / 'analyses' / 'overview.csv'}")
     else:
         lines += [f"written: {result_path(run, analysis.NAME).parent}" for run, analysis in work]

@@ -112,32 +112,48 @@ def _what_would_do(row: dict[str, Any]) -> str:
     return f"; {'too few runs for any verdict: ' if row['too_few'] else ''}{enough}"
 
 
-def write_overview(folder: Path, runs: Sequence["Run"], results: Sequence["TargetRecovery"]) -> dict[str, Any]:
-    """FOLDER/analyses/overview.json and overview.csv, a row a seed; returns the JSON's content."""
+def write_overview(
+    folder: Path, runs: Sequence["Run"], results: Sequence["TargetRecovery"], certificates: Sequence[str] = ()
+) -> dict[str, Any]:
+    """FOLDER/analyses/overview.json and overview.csv, a row a seed; returns the JSON's content.
+
+    Args:
+        folder: of the seeds.
+        runs: its runs.
+        results: their target recovery.
+        certificates: their certificates' verdicts, or none.
+    """
     summary = plain(summarise(runs, results))
     columns = ["run", "seed", "targets", "valid", "majority", "balanced", "verdict", *results[0].methods]
+    columns += ["certificate"] * bool(certificates)
     rows = []
-    for run, r in zip(runs, results, strict=True):
+    for i, (run, r) in enumerate(zip(runs, results, strict=True)):
         accuracy = (r.accuracy.valid, r.accuracy.majority, r.accuracy.balanced)
         who = (run.path.name, run.seed, sets_text(run.task.targets))
-        rows.append((*who, *accuracy, r.verdict.verdict, *all_rules(r)))
+        rows.append((*who, *accuracy, r.verdict.verdict, *all_rules(r), *certificates[i : i + 1]))
     write_csv(folder / "analyses" / "overview.csv", columns, rows)
     write_json(folder / "analyses" / "overview.json", summary)
     return summary
 
 
-def print_overview(runs: Sequence["Run"], results: Sequence["TargetRecovery"], summary: dict[str, Any]) -> None:
+def print_overview(
+    runs: Sequence["Run"],
+    results: Sequence["TargetRecovery"],
+    summary: dict[str, Any],
+    certificates: Sequence[str] = (),
+) -> None:
     """A table, a row a seed: whether each method has exactly the targets on top under every rule."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=None if Console().is_terminal else 140)
     methods = results[0].methods
-    table = Table("seed", "targets", "valid", "majority", *methods, "verdict")
-    for run, r in zip(runs, results, strict=True):
+    table = Table("seed", "targets", "valid", "majority", *methods, "verdict", *["certificate"] * bool(certificates))
+    for i, (run, r) in enumerate(zip(runs, results, strict=True)):
         marks = ["yes" if m else "no" for m in all_rules(r)]
         accuracy = (f"{r.accuracy.valid:.3f}", f"{r.accuracy.majority:.3f}")
-        table.add_row(str(run.seed), sets_text(run.task.targets), *accuracy, *marks, r.verdict.verdict)
+        found = (r.verdict.verdict, *certificates[i : i + 1])
+        table.add_row(str(run.seed), sets_text(run.task.targets), *accuracy, *marks, *found)
     counts = [f"{summary['match'][m]['count']}/{len(runs)}" for m in methods]
     table.add_section()
     table.add_row("all", "", "", "", *counts, f"created {summary['verdicts']['created']['count']}/{len(runs)}")

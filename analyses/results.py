@@ -13,6 +13,7 @@ from interp.files import plain, write_csv, write_json
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from analyses.certificate import Settings
     from analyses.hypothesis import Hypothesis
     from analyses.sweeps import SweepOptions
 
@@ -25,6 +26,7 @@ NAMES = (
     "activation-patching",
     "attribution",
     "target-recovery",
+    "certificate",
     "variable-creation",
     "formation",
     "abstraction",
@@ -87,15 +89,28 @@ def chosen_analyses(run: Run, names: Iterable[str] = ()) -> list[Analysis]:
     return named or [a for a in map(load_analysis, NAMES) if a.applies(run)]
 
 
-def run_analysis(analysis: Any, run: Run, options: "SweepOptions | Hypothesis | None" = None) -> Result:
-    """Compute, draw and save one analysis, with the options that it takes, under RUN/analyses/NAME."""
+def run_analysis(
+    analysis: Any,
+    run: Run,
+    options: "SweepOptions | Hypothesis | Settings | None" = None,
+    *,
+    figures: bool = True,
+) -> Result:
+    """Compute, draw and save one analysis, with the options that it takes, under RUN/analyses/NAME.
+
+    Without figures, those of an earlier result go.
+    """
     from interp.plots import save_figure
 
     result = analysis.compute(run) if options is None else analysis.compute(run, options)
     folder = result_path(run, analysis.NAME).parent
     table = result.to_rows()
     write_csv(folder / "data.csv", table.columns, table.rows)
-    save_figure(analysis.plot(result), folder)
+    if figures:
+        save_figure(analysis.plot(result), folder)
+    else:
+        for kind in ("png", "svg"):
+            (folder / f"figure.{kind}").unlink(missing_ok=True)
     write_json(result_path(run, analysis.NAME), envelope(analysis.NAME, run, result))
     return result
 

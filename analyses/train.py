@@ -30,12 +30,13 @@ class Plan:
     seeds: tuple[int, ...]
     out: Path
     many: bool
+    source: str = "trained"
 
     def folder(self, seed: int) -> Path:
         return seed_folder(self.out, seed) if self.many else self.out
 
     def config(self, seed: int) -> RunConfig:
-        return RunConfig(self.model, self.training, seed, "trained", versions())
+        return RunConfig(self.model, self.training, seed, self.source, versions())
 
 
 def versions() -> dict[str, str]:
@@ -103,8 +104,7 @@ def train_seeds(
         if (folder / WEIGHTS).exists():
             (folder / STATE).unlink(missing_ok=True)  # killed between writing the weights and this
             continue
-        write_json(folder / "task.json", tasks[seed].to_dict())
-        write_json(folder / "config.json", plan.config(seed).to_dict())
+        start_run(plan, tasks[seed], seed)
         jobs.append(make_job(tasks[seed], plan.model, plan.training, seed, folder))
 
     def finish(job: Job) -> None:
@@ -124,6 +124,12 @@ def train_seeds(
             f"the loss of seed {seeds} is no longer finite (at step {diverged[0].history[-1][0]:.0f}); "
             f"lower lr = {plan.training.lr}; the other seeds are kept"
         )
+
+
+def start_run(plan: Plan, task: Task, seed: int) -> None:
+    """task.json and config.json, before there are weights."""
+    write_json(plan.folder(seed) / "task.json", task.to_dict())
+    write_json(plan.folder(seed) / "config.json", plan.config(seed).to_dict())
 
 
 def make_job(task: Task, model: ModelConfig, training: TrainConfig, seed: int, folder: Path | None = None) -> Job:

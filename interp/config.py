@@ -174,7 +174,8 @@ class RunConfig:
     """config.json: what a run is. `training` is None for an imported checkpoint.
 
     Attributes:
-        source: 'trained', or 'imported:NAME' with the original file's name.
+        source: 'trained', 'certified' (trained until certified, see certified.json), or 'imported:NAME' with the
+            original file's name.
         versions: versions of boolens and torch that made it; not part of the run's identity.
     """
 

@@ -21,6 +21,7 @@ Names of axes and arrays, all float32 unless stated:
 
 import hashlib
 import inspect
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,22 @@ LARGEST_WEIGHT = np.float32(1e6)
 """Largest |parameter|, so that scores are finite."""
 f = np.float32
 SOURCES = sorted(Path(__file__).parent.glob("kernel*.py"))
-VERSION = hashlib.sha256(b"".join(path.read_bytes() for path in SOURCES)).hexdigest()[:16]
-"""Of the compiled functions: numba keeps code by a function's name and file, though it has those it calls inside."""
+
+
+@cache
+def version(folder: Path) -> str:
+    """Of the compiled functions of a folder's files and of this one's kernels.
+
+    numba keeps code by a function's name and file, though it has those it calls inside.
+    """
+    own = [] if folder == Path(__file__).parent else sorted(folder.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in [*SOURCES, *own])).hexdigest()[:16]
 
 
 def compiled(function: Any, **more: Any) -> Any:
     """numba's njit, kept on disk between processes where there is a place for it."""
     function = inspect.unwrap(function)
-    function.__qualname__ += f"_{VERSION}"
+    function.__qualname__ += f"_{version(Path(inspect.getfile(function)).parent)}"
     options = {"fastmath": {"contract", "nsz"}, "error_model": "numpy", "nogil": True, **more}
     try:
         return njit(function, cache=True, **options)

@@ -10,7 +10,17 @@ if TYPE_CHECKING:
     import torch
 
 Stream = Literal[
-    "targets", "init", "train", "valid", "analysis", "pairs", "batches", "dropout", "resample", "statistics"
+    "targets",
+    "init",
+    "train",
+    "valid",
+    "analysis",
+    "pairs",
+    "batches",
+    "dropout",
+    "resample",
+    "statistics",
+    "certificate",
 ]
 
 

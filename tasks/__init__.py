@@ -4,6 +4,7 @@ from tasks.base import Task
 from tasks.boolean import Majority, Or, Parity, TargetFunction
 from tasks.causal import CausalModel, Interchanges, Variable, draw_interchanges
 from tasks.conjunction import Conjunction
+from tasks.cover import LabelBox, label_cover
 from tasks.dataset import Dataset, draw_dataset
 from tasks.errors import TaskError
 from tasks.junta import Junta, draw_table
@@ -19,6 +20,7 @@ __all__ = [
     "Dataset",
     "Interchanges",
     "Junta",
+    "LabelBox",
     "Majority",
     "Or",
     "Pairs",
@@ -34,6 +36,7 @@ __all__ = [
     "draw_pairs",
     "draw_table",
     "flip_bits",
+    "label_cover",
     "load_task",
     "task_from_dict",
 ]

@@ -3,6 +3,7 @@
 from interp.plots.abstraction import plot_abstraction
 from interp.plots.attention import plot_attention_patterns
 from interp.plots.attribution import plot_attribution
+from interp.plots.certificate import plot_certificate, plot_certificates
 from interp.plots.circuits import plot_circuits
 from interp.plots.claims import plot_claims
 from interp.plots.compare import Measure, plot_comparison
@@ -23,6 +24,8 @@ __all__ = [
     "plot_abstraction",
     "plot_attention_patterns",
     "plot_attribution",
+    "plot_certificate",
+    "plot_certificates",
     "plot_circuits",
     "plot_claims",
     "plot_comparison",

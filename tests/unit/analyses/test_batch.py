@@ -76,6 +76,20 @@ def test_an_error_is_the_first_and_the_rest_is_not_begun(
     assert "seed-000001" not in err
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_without_figures_the_tables_are_the_same(jobs: int, trained: Path, tmp_path: Path) -> None:
+    """An earlier figure goes, for it would be another result's."""
+    drawn, not_drawn = (shutil.copytree(trained, tmp_path / name / "runs") for name in ("drawn", "not"))
+    stale = not_drawn / "seed-000000" / "analyses" / "samples" / "figure.png"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"of an earlier result")
+    commands.analyze(drawn, ["samples"], jobs=1)
+    commands.analyze(not_drawn, ["samples"], jobs=jobs, figures=False)
+    tables = {name: content for name, content in files(drawn).items() if not name.endswith(("png", "svg"))}
+    assert files(not_drawn) == tables
+    assert len(tables) == 4
+
+
 def end(*_: Any) -> None:
     os._exit(1)
 

@@ -14,6 +14,8 @@ from interp.plots import (
     plot_ablation,
     plot_abstraction,
     plot_attention_patterns,
+    plot_certificate,
+    plot_certificates,
     plot_circuits,
     plot_effective_attention,
     plot_formation,
@@ -82,6 +84,20 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
             return plot_patching(
                 draw.normal(size=(2, n_heads, 4, n_ctx)), directions=["denoise", "noise"], hooks=heads, groups=groups,
                 targets=targets, rule_positions=rule_positions,
+            )  # fmt: skip
+        case "certificate":
+            shares = np.minimum(1, 10.0 ** np.linspace(-7, 1, n_ctx)) * (np.arange(n_ctx) > n_ctx // 3)
+            return plot_certificate(
+                draw.integers(0, 2, (2, n_ctx)), shares, rows=["fewest changes: logit +0.0112", "worst: logit +3.7"],
+                change="zeros outside the targets", harmless=n_ctx // 3, targets=targets,
+                rule_positions=rule_positions, n_ctx=n_ctx,
+            )  # fmt: skip
+        case "certificates":
+            upper = 10.0 ** draw.uniform(-9, -3, n_samples) * (np.arange(n_samples) > 4)
+            verdicts = [["verified", "refuted", "undecided"][(i > 4) + (i > 15)] for i in range(n_samples)]
+            return plot_certificates(
+                draw.uniform(0.99, 1, n_samples), upper / 2, upper, draw.integers(-1, n_ctx, n_samples),
+                verdicts=verdicts, change="zeros outside the targets",
             )  # fmt: skip
         case "circuits":
             shares = draw.dirichlet(np.ones(4), n_heads)

@@ -164,7 +164,7 @@ def test_save_refuses_a_stem_that_leaves_the_folder(example: Callable[..., Figur
         save_figure(example("gain", 2), tmp_path, stem="../up")
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "formation", "order"])
+@pytest.mark.parametrize("kind", [*KINDS, "formation", "order", "certificate", "certificates"])
 @pytest.mark.parametrize(("n_ctx", "n_rules"), [(1, 1), (5, 2), (200, 2)])
 def test_no_texts_overlap_or_are_cut(
     kind: str, n_ctx: int, n_rules: int, example: Callable[..., Figure], seen_texts: Callable
