@@ -44,9 +44,10 @@ def test_a_site_patched_by_hand(hook: str, positions: Any, inputs: Any, random_a
 def test_many_sites_are_each_one_s_own(inputs: Any, random_attention: Callable) -> None:
     model = random_attention(N_CTX, n_heads=3, d_model=7, d_value=2, bias=True)
     sites = [Site(EMBED, pos=(1, 3)), Site(PATTERN), Site(PATTERN, ("head",)), Site(Z, pos=(4, 0)), Site(Z, ("pos",))]
-    found = interchange_agreement(model, *inputs, sites)
+    base, source, expected = inputs
+    found = interchange_agreement(model, base, source, expected, sites)
     assert [agreed.shape for agreed in found] == [(N,), (N,), (3, N), (N,), (N_CTX, N)]
-    alone = [interchange_agreement(model, *inputs, [site])[0].tolist() for site in sites]
+    alone = [interchange_agreement(model, base, source, expected, [site])[0].tolist() for site in sites]
     assert [agreed.tolist() for agreed in found] == alone
     assert len({str(labels) for labels in alone}) == len(sites)
 
