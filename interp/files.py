@@ -61,6 +61,9 @@ def read_json(path: Path) -> Any:
 
 def plain(value: Any) -> Any:
     """numpy and torch scalars and arrays, tuples and containers as JSON types; NaN and infinities as null."""
+    kind = type(value)
+    if kind is str or kind is int:  # most of what there is
+        return value
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):
