@@ -6,6 +6,7 @@ p-value is that of the product of its p-values over tuples of index sets.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from analyses.heads import Heads, find_heads
 from analyses.results import Rows
 from analyses.runs import Run
 from analyses.scores import scores_of_rule, weights_method
+from analyses.selection_side import why_missed
 from analyses.verdict import Accuracy, Verdict, judge, measure_accuracy
 from interp.plots import plot_target_recovery
 from interp.recovery import METHODS, Ranking, rank
@@ -134,7 +136,8 @@ def compute(run: Run) -> TargetRecovery:
     heads = find_heads(task, [of_rule.by_head for of_rule in per_rule], generator)
     how = weights_method(weights)
     accuracy = measure_accuracy(run)
-    verdict = judge(run, accuracy, methods, rankings, match, joint, how.startswith("exact"), heads)
+    why = partial(why_missed, run)
+    verdict = judge(run, accuracy, methods, rankings, match, joint, how.startswith("exact"), heads, why)
     return TargetRecovery(
         methods=methods,
         scores=scores,

@@ -1,6 +1,6 @@
 """The verdict on variable creation, and the sentences that say why."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -9,7 +9,6 @@ from jaxtyping import Bool, Float
 
 from analyses.heads import Heads
 from analyses.runs import Run
-from analyses.selection_side import why_missed
 from interp.hooks import run as run_model
 from interp.recovery import Ranking
 from interp.statistics import clopper_pearson
@@ -96,6 +95,7 @@ def judge(
     joint: Float[np.ndarray, " method"],
     weights_exact: bool,
     heads: Heads | None = None,
+    why: Callable[[str, Sequence[int]], str] = lambda method, rules: "",
 ) -> Verdict:
     """The verdict rests on patching, and on `weights` where it is exact; never on attention alone.
 
@@ -103,6 +103,8 @@ def judge(
       and the accuracy beats the majority class clearly.
     * mixed: patching finds the targets of some rules, or more of them than chance allows (joint p < ALPHA).
     * not created: neither, or the model is a constant function.
+
+    `why` says, after a space, why a method misses the targets of some rules (`selection_side.why_missed`).
     """
     task = run.task
     patching = list(methods).index("patching")
@@ -136,12 +138,17 @@ def judge(
     else:
         verdict, opening = "not created", "The model does not pick out the target indices."
     by_head = heads.sentences([_rule_name(run, r) for r in range(task.n_rules)]) if heads else ()
-    differing = tuple(_disagreements(run, methods, rankings, match, patching))
+    differing = tuple(_disagreements(run, methods, rankings, match, patching, why))
     return Verdict(verdict, f"{opening} {evidence}", differing, by_head)
 
 
 def _disagreements(
-    run: Run, methods: Sequence[str], rankings: Sequence[Sequence[Ranking]], match: np.ndarray, patching: int
+    run: Run,
+    methods: Sequence[str],
+    rankings: Sequence[Sequence[Ranking]],
+    match: np.ndarray,
+    patching: int,
+    why: Callable[[str, Sequence[int]], str],
 ) -> list[str]:
     """Sentences for methods whose top positions differ from patching's."""
     sentences = []
@@ -157,8 +164,7 @@ def _disagreements(
                 f"instead of {_set(rankings[r][patching].top)}"
                 for r in differing
             )
-            why = why_missed(run, method, differing)
-            sentences.append(f"{method} disagrees with patching: it has {tops} on top.{why}")
+            sentences.append(f"{method} disagrees with patching: it has {tops} on top.{why(method, differing)}")
     return sentences
 
 

@@ -52,7 +52,7 @@ def test_every_analysis_that_applies(
         if not analysis.applies(run):
             continue
         results[name] = analysis.compute(run)
-        assert len(results[name].to_rows().rows) > 0
+        assert results[name].to_rows().rows or name == "certificate"  # which lists wrong inputs
     groups = ("target 2", "target 5", "target 6", "non-targets")
     assert results["activation-patching"].groups == results["attribution"].groups == groups
     assert results["samples"].p_true == pytest.approx(0.5, abs=1e-12)
