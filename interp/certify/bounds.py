@@ -21,6 +21,10 @@ WIDEST = 600.0
 """Spread of a query's scores from which its weights are taken anew in every box, relative to what is present there."""
 
 
+LARGEST = 1e290
+"""Of a weighted value: sums of larger ones may not be finite, and bound nothing."""
+
+
 class Signed(NamedTuple):
     """What `bound` and `climb` read: terms with values turned so that a logit above 0 is wrong.
 
@@ -142,6 +146,8 @@ def bound(s, boxes, limit):
             for q in range(k):
                 total += abs(pair[q, k])
         upper[b] = total + choose(unary, fixed, s.counted, limit[b], gain, best[b])
+        if not upper[b] < np.inf:  # numbers that float64 does not hold bound nothing
+            upper[b] = np.inf
     return upper, best, effect
 
 
@@ -211,7 +217,7 @@ def ratio(a, n, fixed, q, u, size, counted, limit, gain, chosen):
     n_ctx = len(a)
     d_max, d_min = 0.0, 0.0
     excess = np.empty((n_ctx, 2))
-    z = -np.inf
+    z, largest = -np.inf, 0.0
     for k in range(n_ctx):
         v = u if k == q else np.int64(fixed[k])
         if v < 0:
@@ -222,6 +228,7 @@ def ratio(a, n, fixed, q, u, size, counted, limit, gain, chosen):
             d_max += a[k, v]
             d_min += a[k, v]
             chosen[k] = v
+        largest = max(largest, abs(n[k, 0]), abs(n[k, 1]))
     for _ in range(100):
         numerator, denominator = 0.0, 0.0
         for k in range(n_ctx):
@@ -240,4 +247,6 @@ def ratio(a, n, fixed, q, u, size, counted, limit, gain, chosen):
             fixed[q] = u
             choose(excess, fixed, counted, limit - (1 if counted[q] == u else 0), gain, chosen)
             fixed[q] = -1
+    if not largest < LARGEST:
+        z = np.inf
     return z, 8 * (n_ctx + 2) * UNIT * size * (d_max / d_min), d_max

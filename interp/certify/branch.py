@@ -109,15 +109,21 @@ def prove(side: Side, boxes: Sequence[np.ndarray], budget: Budget, limit: int = 
     return found
 
 
-def climb_from(side: Side, box: Int[np.ndarray, " pos"], generator: np.random.Generator, n_starts: int) -> Searched:
+def climb_from(
+    side: Side, box: Int[np.ndarray, " pos"], generator: np.random.Generator, n_starts: int, until: float = np.inf
+) -> Searched:
     """The worst input of a box found by flipping single bits, from all ones, all zeros and random starts.
 
-    A start's bits are ones with a uniformly drawn probability. Nothing found proves nothing.
+    A start's bits are ones with a uniformly drawn probability. Nothing found proves nothing. The time is looked at
+    (`time.monotonic`) after each start.
     """
     density = np.concatenate([[0.0, 1.0], generator.random(n_starts)])[:, None]
     starts = np.where(box >= 0, box, generator.random((len(density), len(box))) < density)
-    reached, logit = side.climb(starts.astype(np.int8), np.asarray(box, dtype=np.int8))
-    worst = int(logit.argmax())
-    if logit[worst] > side.margin:
-        return Searched(reached[worst].astype(np.int64), float(logit[worst]))
-    return Searched()
+    best = Searched()
+    for start in starts.astype(np.int8):
+        (reached,), (logit,) = side.climb(start[None], np.asarray(box, dtype=np.int8))
+        if logit > max(side.margin, best.logit):
+            best = Searched(reached.astype(np.int64), float(logit))
+        if time.monotonic() > until:
+            break
+    return best

@@ -180,7 +180,7 @@ def refute(
     """Wrong inputs by flips of single bits, at most one a box; none of them proves nothing."""
     wrong: list[Wrong] = []
     for box in boxes:
-        found = climb_from(side(box.label, box.counted), box.fixed, generator, N_STARTS)
+        found = climb_from(side(box.label, box.counted), box.fixed, generator, N_STARTS, until)
         if found.counterexample is not None:
             x = found.counterexample
             wrong.append((changes(x, box.counted), found.logit, x, "flips of single bits"))

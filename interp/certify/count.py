@@ -18,7 +18,7 @@ INNER, MIDDLE = 8, 9
 
 
 LARGEST_WEIGHT = {np.float32: 1e34, np.float64: 1e250}
-"""Of a key, relative to the largest that is present in every input: sums of them stay finite."""
+"""Of a key, relative to the largest that is present in every input, and of its value: sums of them stay finite."""
 SMALLEST_WEIGHT = 1e-30
 """Smaller ones count as 0, far inside the margin: no denormal numbers."""
 
@@ -57,6 +57,18 @@ def reaches(total, least):
 
 
 @compiled
+def own_bit(group, index, outer, middle, inner, i, j, k):
+    """A term's own bit in the input of the patterns i, j and k."""
+    if group == 0:
+        return np.int64(outer[index, i])
+    if group == 1:
+        return np.int64(middle[index, j])
+    if group == 2:
+        return np.int64(inner[index, k])
+    return index
+
+
+@compiled
 def count(outer, middle, inner, d_inner, n_inner, group, index, bias, margin, exact_margin, n_bins):
     """Bins of wrong and of unresolved inputs; in each bin of wrong ones, the last one found; and the worst input.
 
@@ -88,12 +100,7 @@ def count(outer, middle, inner, d_inner, n_inner, group, index, bias, margin, ex
                     n1 = one(outer.numerator[i, t, 1] + middle.numerator[j, t, 1])
                     add_either(total, n_inner[t, 0], d_inner[t, 0], n0, n1, d0, d1, inner.bits[index[t]])
                 else:
-                    if group[t] == 0:
-                        v = outer.bits[index[t], i]
-                    elif group[t] == 1:
-                        v = middle.bits[index[t], j]
-                    else:
-                        v = index[t]
+                    v = own_bit(group[t], index[t], outer.bits, middle.bits, inner.bits, i, j, 0)
                     d = one(outer.denominator[i, t, v] + middle.denominator[j, t, v])
                     n = one(outer.numerator[i, t, v] + middle.numerator[j, t, v])
                     add(total, n_inner[t, v], d_inner[t, v], n, d)
@@ -108,14 +115,7 @@ def count(outer, middle, inner, d_inner, n_inner, group, index, bias, margin, ex
                 if value <= margin:
                     value = start + inner.additive[k]
                     for t in range(n_terms):
-                        if group[t] == 0:
-                            v = outer.bits[index[t], i]
-                        elif group[t] == 1:
-                            v = middle.bits[index[t], j]
-                        elif group[t] == 2:
-                            v = inner.bits[index[t], k]
-                        else:
-                            v = index[t]
+                        v = own_bit(group[t], index[t], outer.bits, middle.bits, inner.bits, i, j, k)
                         value += (outer.numerator[i, t, v] + middle.numerator[j, t, v] + inner.numerator[k, t, v]) / (
                             outer.denominator[i, t, v] + middle.denominator[j, t, v] + inner.denominator[k, t, v]
                         )
@@ -164,9 +164,11 @@ def count_box(
         What was found; or, where weights lie too far apart for float64, the free position to split the box at.
     """
     table = box_tables(terms, fixed, label)
-    if table.spread > np.log(LARGEST_WEIGHT[np.float64]):
+    value = max(1.0, terms.size.max(initial=0.0), np.abs(terms.additive).max())
+    largest = table.spread + np.log(value)  # of a weight, and of one times a value
+    if largest > np.log(LARGEST_WEIGHT[np.float64]) and (fixed < 0).any():
         return table.widest
-    dtype = np.float32 if table.spread < np.log(LARGEST_WEIGHT[np.float32]) else np.float64
+    dtype = np.float32 if largest < np.log(LARGEST_WEIGHT[np.float32]) else np.float64
     free = np.flatnonzero(fixed < 0)
     inner, middle, outer = free[:INNER], free[INNER : INNER + MIDDLE], free[INNER + MIDDLE :]
     side = len(free) + 1

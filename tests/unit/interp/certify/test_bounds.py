@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from interp.certify.side import MOST, RatioSide
-from interp.certify.terms import attention_terms
+from interp.certify.terms import Terms, attention_terms
 from interp.models import HookedAttention
 from tests.unit.interp.certify.certify_cases import (
     KINDS,
@@ -114,6 +114,19 @@ def test_scores_hundreds_apart(factor: float) -> None:
             (upper,), _, _ = side.bound(fixed[None], np.array([limit]))
             assert largest(logits, x, (fixed, counted, limit)) <= upper + side.slack
     assert n_wide > 20
+
+
+def test_numbers_beyond_float64_bound_nothing() -> None:
+    """Weights of e**640 times values of 1e60: a right bound would be 1e60, and infinity is one, too."""
+    n_ctx = 4
+    score, value = np.zeros((1, 2, n_ctx, 2)), np.full((1, n_ctx, 2), -1e60)
+    score[..., 1, 1], score[..., 2, 1] = 640.5, 640.0
+    value[:, 1, 1] = 1e60
+    terms = Terms(score, value, np.array([-1]), np.zeros((n_ctx, 2)), 0.0, 1e-12)
+    side = RatioSide(terms, False, np.full(n_ctx, -1))
+    assert side.signed.wide.all()
+    (upper,), _, _ = side.bound(np.full((1, n_ctx), -1, dtype=np.int8), np.array([MOST]))
+    assert upper >= 1e60 * (1 - 1e-9)
 
 
 def test_boxes_do_not_affect_each_other() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from interp.certify.count import Counted, count_box
 from interp.certify.side import RatioSide
-from interp.certify.terms import attention_terms
+from interp.certify.terms import Terms, attention_terms
 from interp.models import HookedAttention
 from tests.unit.interp.certify.certify_cases import (
     KINDS,
@@ -79,6 +79,19 @@ def test_three_groups_of_bits() -> None:
         found = side.count(fixed)
         assert isinstance(found, Counted)
         check(found, x, side.logits(x), fixed, counted)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e10])
+def test_values_that_float32_does_not_hold_beside_their_weights(size: float) -> None:
+    """Two keys of weight e**70 with values of opposite sign: in float32 the larger two numerators add up to NaN."""
+    n_ctx = 6
+    score, value = np.zeros((1, 2, n_ctx, 2)), np.full((1, n_ctx, 2), -size)
+    score[..., 2, 1], score[..., 4, 1] = 70.5, 70.0
+    value[:, 2, 1] = size
+    terms = Terms(score, value, np.array([-1]), np.zeros((n_ctx, 2)), 0.0, 1e-12 * size)
+    found = count_box(terms, np.full(n_ctx, -1), False, np.full(n_ctx, -1))
+    assert isinstance(found, Counted)
+    assert found.wrong.sum() == 2 ** (n_ctx - 1)  # those with the first of the two keys
 
 
 @pytest.mark.parametrize("gap", [50.0, 700.0, 2000.0])
