@@ -1,6 +1,6 @@
 """Boxes of one label against the labels of all inputs."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -54,20 +54,34 @@ def test_too_many_boxes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         label_cover(Parity(5, (0, 1, 2, 4)))
 
 
-def test_unknown_tasks_are_refused() -> None:
-    class Unknown(Task):
-        NAME = "unknown"
+@dataclass(frozen=True)
+class AllAlike(Task):
+    """A task of a contributor's: True where all targets are the same."""
 
-        def _label(self, x: torch.Tensor) -> torch.Tensor:
-            return x[:, 0] == 1
+    NAME = "all-alike"
 
-        @property
-        def p_true(self) -> float:
-            return self.p
+    def _label(self, x: torch.Tensor) -> torch.Tensor:
+        bits = x[:, list(self.targets[0])]
+        return (bits == bits[:, :1]).all(dim=1)
 
-        @property
-        def variables(self) -> Sequence[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
-            return ("inputs", "label")
+    @property
+    def p_true(self) -> float:
+        return self.p ** len(self.targets[0]) + (1 - self.p) ** len(self.targets[0])
 
-    with pytest.raises(TaskError, match="unknown cannot be split into boxes of one label; conjunctions, or, majority"):
-        label_cover(Unknown(4, ((0,),), 0.5))
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return ("inputs", "label")
+
+
+def test_a_task_of_another_kind_is_covered_by_its_table() -> None:
+    boxes = [(box.fixed.tolist(), box.label) for box in label_cover(AllAlike(4, ((1, 2, 3),), 0.4))]
+    assert boxes == [
+        ([-1, 0, 0, 0], True),
+        ([-1, 0, 0, 1], False),
+        ([-1, 0, 1, -1], False),
+        ([-1, 1, 0, -1], False),
+        ([-1, 1, 1, 0], False),
+        ([-1, 1, 1, 1], True),
+    ]
+    with pytest.raises(TaskError, match="all-alike has 17 targets; a table of its labels allows 16, use fewer"):
+        label_cover(AllAlike(20, (tuple(range(17)),), 0.5))
