@@ -134,11 +134,10 @@ def certify(
     if count and not proven:
         parts = [Part(b.fixed, side(b.label, b.counted), side(not b.label, b.counted)) for b in boxes]
         total = count_wrong(parts, bit_probability, until=until, threads=threads)
-        if total.fewest is not None and total.n_changes is not None and total.worst is not None:
-            wrong += [
-                (total.n_changes, -math.inf, total.fewest, "every input counted"),
-                (MOST, total.largest, total.worst, "every input counted"),
-            ]
+        if total.fewest is not None and total.n_changes is not None:
+            wrong.append((total.n_changes, -math.inf, total.fewest, "every input counted"))
+        if total.worst is not None:  # None where all wrong ones lie in boxes that are wrong throughout
+            wrong.append((MOST, total.largest, total.worst, "every input counted"))
         if not total.open:
             few = [n for n in (total.n_changes, total.fewest_unresolved) if n is not None]
             radius = (min(few) - 1 if few else most, total.n_changes - 1 if total.n_changes is not None else most)
@@ -150,7 +149,10 @@ def certify(
     elif exact:
         verdict, method = "verified", "branch and bound" if proven else "every input counted"
     else:
-        verdict, method = "undecided", "time ran out" if total.open else "logits within rounding of 0"
+        verdict, method = (
+            "undecided",
+            "neither proven nor counted in the budget" if total.open else "logits within rounding of 0",
+        )
     return Certificate(
         verdict=verdict,
         n_inputs=2 ** len(bit_probability),

@@ -8,6 +8,7 @@ import interp.certify.certificate
 from interp.certify.certificate import Certificate, certify
 from interp.certify.mlp import MLPSide
 from interp.certify.side import RatioSide
+from interp.config import LinearConfig
 from interp.errors import BoolensError
 from interp.models import AnyModel, HookedAttention, HookedLinear
 from tasks import Junta, Majority, Or, Parity, RuleAnd, SparseAnd
@@ -214,3 +215,19 @@ def test_nothing_to_certify() -> None:
         certify(side_maker(model), [], np.full(3, 0.5), np.random.default_rng(0))
     with pytest.raises(BoolensError, match="-1 seconds; give at least one box and some time"):
         certificate(model, SparseAnd(3, (0,)), seconds=-1)
+
+
+def test_boxes_that_are_wrong_throughout_need_no_counting() -> None:
+    """A model that answers True to everything, at more bits than are counted one by one."""
+    n_ctx, task = 22, SparseAnd(22, (3, 8), p=0.7)
+    model = HookedLinear(LinearConfig(n_ctx)).double().eval()
+    with torch.no_grad():
+        model.W.zero_()
+        model.b.fill_(1.0)
+    found = certificate(model, task)
+    assert (found.verdict, found.n_wrong, found.n_counted) == ("refuted", 3 * 2 ** (n_ctx - 2), 0)
+    assert found.lower == found.upper == pytest.approx(1 - 0.7**2)
+    assert (found.n_changes, found.radius) == (0, (-1, -1))
+    assert found.by_changes is not None
+    assert sum(found.by_changes.values()) == found.n_wrong
+    assert found.by_changes[1] == 3 * (n_ctx - 2)
