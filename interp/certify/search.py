@@ -60,9 +60,14 @@ def sums(s, x, d, n):
     for t in range(len(d)):
         for u in range(2):
             d[t, u], n[t, u] = 0.0, 0.0
+            shift = -np.inf
+            if s.wide[t, u]:  # one scale does not serve every input: the largest score that is present does
+                for k in range(len(x)):
+                    shift = max(shift, s.score[t, u, k, x[k]])
             for k in range(len(x)):
-                d[t, u] += s.weight[t, u, k, x[k]]
-                n[t, u] += s.weight[t, u, k, x[k]] * s.value[t, k, x[k]]
+                weight = np.exp(s.score[t, u, k, x[k]] - shift) if s.wide[t, u] else s.weight[t, u, k, x[k]]
+                d[t, u] += weight
+                n[t, u] += weight * s.value[t, k, x[k]]
         u = x[s.own[t]] if s.own[t] >= 0 else 0
         total += n[t, u] / d[t, u]
     return total

@@ -116,6 +116,17 @@ def test_scores_hundreds_apart(factor: float) -> None:
     assert n_wide > 20
 
 
+@pytest.mark.parametrize("gap", [500.0, 730.0, 3000.0])
+def test_logits_do_not_need_one_scale_for_all_inputs(gap: float) -> None:
+    n_ctx, x = 6, all_inputs(6)
+    for seed in range(8):
+        model = random_model("attention", n_ctx, seed)
+        assert isinstance(model, HookedAttention)
+        scale_scores(model, gap / float(np.ptp(attention_terms(model).score, axis=(2, 3)).max()))
+        side = RatioSide(attention_terms(model), False, np.full(n_ctx, -1))
+        np.testing.assert_allclose(side.logits(x), all_logits(model), rtol=0, atol=max(side.margin, 1e-9))
+
+
 def test_numbers_beyond_float64_bound_nothing() -> None:
     """Weights of e**640 times values of 1e60: a right bound would be 1e60, and infinity is one, too."""
     n_ctx = 4
