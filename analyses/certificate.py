@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from analyses.results import Rows
+from analyses.results import Rows, position_role
 from analyses.runs import Run
 from interp.certify.certificate import Box, Certificate, certify
 from interp.certify.side import RatioSide, Side
@@ -109,17 +109,12 @@ class Certified:
     def to_rows(self) -> Rows:
         found = self.found
         rows = [
-            (name, pos, int(bit), self.role(pos))
+            (name, pos, int(bit), position_role(pos, self.targets, self.rule_positions))
             for name, x in (("counterexample", found.counterexample), ("worst", found.worst))
             if x is not None
             for pos, bit in enumerate(x)
         ]
         return Rows(["input", "pos", "bit", "role"], rows)
-
-    def role(self, pos: int) -> str:
-        if pos in self.rule_positions:
-            return "rule"
-        return "target" if any(pos in entry for entry in self.targets) else "other"
 
     @property
     def sentence(self) -> str:

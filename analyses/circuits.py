@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from analyses.results import Rows
+from analyses.results import Rows, position_role
 from analyses.runs import Run
 from interp.circuits import PARTS, Circuit, effective_rank, numerical_rank, ov_circuit, qk_circuit
 from interp.plots import plot_circuits
@@ -113,10 +113,8 @@ class Circuits:
         return f"of each circuit the {MOST_ROWS // 2} cells of largest absolute value", largest
 
     def role(self, pos: int) -> str:
-        """'target' of any rule, 'rule' or 'other'."""
-        if pos in self.rule_positions:
-            return "rule"
-        return "target" if any(pos in entry for entry in self.targets) else "other"
+        """See `analyses.results.position_role`."""
+        return position_role(pos, self.targets, self.rule_positions)
 
 
 def applies(run: Run) -> bool:

@@ -44,6 +44,13 @@ class Rows:
     rows: Sequence[Sequence[Any]]
 
 
+def position_role(pos: int, targets: Sequence[Sequence[int]], rule_positions: Sequence[int]) -> str:
+    """'rule', 'target' (of any rule) or 'other'."""
+    if pos in rule_positions:
+        return "rule"
+    return "target" if any(pos in entry for entry in targets) else "other"
+
+
 class Result(Protocol):
     """A frozen result: what goes into result.json and data.csv."""
 

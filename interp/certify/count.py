@@ -193,6 +193,23 @@ def count_box(
     wrong, unresolved, example, worst, largest = count(
         *parts, d_inner.astype(dtype), n_inner.astype(dtype), group, index, bias, margin, terms.margin, side**2
     )
+    return as_counted(wrong, unresolved, example, worst, largest, fixed, order)
+
+
+def as_counted(
+    wrong: Int[np.ndarray, " bin"],
+    unresolved: Int[np.ndarray, " bin"],
+    example: Int[np.ndarray, " bin"],
+    worst: int,
+    largest: float,
+    fixed: Int[np.ndarray, " pos"],
+    order: Int[np.ndarray, " free"],
+) -> Counted:
+    """What a compiled count found, whose inputs are numbers of patterns of the free positions in `order`.
+
+    A bin is (free positions + 1) · ones + counted bits.
+    """
+    side = len(order) + 1
 
     def bits_of(number: int) -> np.ndarray:
         x = fixed.astype(np.int64)
@@ -200,9 +217,9 @@ def count_box(
         return x
 
     bins = np.flatnonzero(wrong)
-    fewest = bits_of(example[bins[(bins % side).argmin()]]) if len(bins) else None
-    worst = bits_of(worst) if len(bins) else None
-    return Counted(wrong.reshape(side, side), unresolved.reshape(side, side), fewest, worst, float(largest))
+    fewest = bits_of(int(example[bins[(bins % side).argmin()]])) if len(bins) else None
+    farthest = bits_of(worst) if len(bins) else None
+    return Counted(wrong.reshape(side, side), unresolved.reshape(side, side), fewest, farthest, float(largest))
 
 
 class BoxTables(NamedTuple):
@@ -247,18 +264,18 @@ def box_tables(terms: Terms, fixed: np.ndarray, label: bool) -> BoxTables:
 def _part(table: BoxTables, code: np.ndarray, positions: np.ndarray) -> Part:
     n = len(positions)
     bits = ((np.arange(2**n) >> np.arange(n - 1, -1, -1)[:, None]) & 1).astype(bool)
-
-    def sums(each: np.ndarray) -> np.ndarray:
-        """Over the positions, of the entries [pos, vocab, ...] that a pattern chooses."""
-        total = np.zeros((1, *each.shape[2:]), dtype=each.dtype)
-        for pos in positions:
-            total = (total[:, None] + each[pos]).reshape(2 * len(total), *each.shape[2:])  # of no terms, too
-        return total
-
     denominator, numerator, additive = (
-        sums(np.ascontiguousarray(np.moveaxis(side, (-2, -1), (0, 1)))) for side in table[:3]
+        pattern_sums(np.ascontiguousarray(np.moveaxis(side, (-2, -1), (0, 1))), positions) for side in table[:3]
     )
-    return Part(denominator, numerator, additive, sums(code), bits)
+    return Part(denominator, numerator, additive, pattern_sums(code, positions), bits)
+
+
+def pattern_sums(each: np.ndarray, positions: Int[np.ndarray, " pos"]) -> np.ndarray:
+    """For every pattern of the positions' bits, the sum of the entries [pos, vocab, ...] that it chooses."""
+    total = np.zeros((1, *each.shape[2:]), dtype=each.dtype)
+    for pos in positions:
+        total = (total[:, None] + each[pos]).reshape(2 * len(total), *each.shape[2:])  # of no terms, too
+    return total
 
 
 def _single_margin(terms: Terms) -> float:

@@ -8,7 +8,7 @@ evaluated again in float64, and what lies within float64's is counted apart.
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.certify.count import Counted, reaches
+from interp.certify.count import Counted, as_counted, pattern_sums, reaches
 from interp.certify.gelu import INVERSE_ROOT_2_PI, gelu
 from interp.kernel_parts import _exp, compiled
 
@@ -111,35 +111,16 @@ def count_perceptron(
     split = max(len(free) - INNER, 0)
     n_bits = len(free) + 1
     code = np.arange(2) * n_bits + (np.arange(2) == counted[:, None])  # [pos, vocab]
-
-    def sums(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        """Of rows [pos, vocab, ...] over the positions, for every pattern of their bits."""
-        total = np.zeros((1, *rows.shape[2:]), dtype=rows.dtype)
-        for pos in positions:
-            total = (total[:, None] + rows[pos]).reshape(-1, *rows.shape[2:])
-        return total
-
     adds = np.stack([np.zeros_like(W_in), W_in], axis=1)
-    outer, inner = sums(adds, free[:split]) + (b_in + W_in[fixed == 1].sum(axis=0)), sums(adds, free[split:])
+    outer, inner = (
+        pattern_sums(adds, free[:split]) + (b_in + W_in[fixed == 1].sum(axis=0)),
+        pattern_sums(adds, free[split:]),
+    )
     largest = np.abs(outer).max(axis=0) + np.abs(inner).max(axis=0)
     inner = np.ascontiguousarray(inner.T)
     single = margin + single_error(out, largest, bias)
-    codes = sums(code, free[:split]), sums(code, free[split:])
+    codes = pattern_sums(code, free[:split]), pattern_sums(code, free[split:])
     wrong, unresolved, example, worst, most = count(
         outer, inner, inner.astype(np.float32), out, bias, *codes, margin, single, n_bits**2
     )
-
-    def bits_of(number: int) -> np.ndarray:
-        x = fixed.astype(np.int64)
-        x[free] = (number >> np.arange(len(free) - 1, -1, -1)) & 1
-        return x
-
-    bins = np.flatnonzero(wrong)
-    fewest = bits_of(example[bins[(bins % n_bits).argmin()]]) if len(bins) else None
-    return Counted(
-        wrong.reshape(n_bits, n_bits),
-        unresolved.reshape(n_bits, n_bits),
-        fewest,
-        bits_of(worst) if len(bins) else None,
-        float(most),
-    )
+    return as_counted(wrong, unresolved, example, worst, most, fixed, free)

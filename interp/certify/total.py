@@ -35,6 +35,7 @@ class Total:
     open: probability of what was not reached.
     fewest: the wrong input with the fewest changes, of which it has n_changes; None without one.
     fewest_unresolved: fewest changes of an unresolved input.
+    by_changes: number of wrong inputs with so many changes.
     worst: the wrong input whose logit is furthest from 0.
     largest: absolute value of its logit.
     n_boxes, n_counted: boxes bounded, inputs evaluated.
