@@ -20,9 +20,11 @@ from interp.training import Job, median_accuracy
 Said = tuple[Any, list[str]]
 
 TASK_OPTIONS = ("n_ctx", "n_targets", "targets", "rule_positions", "n_rule_bits", "table", "p")
-MODEL_OPTIONS = ("d_model", "n_heads", "d_head", "d_value", "positions", "bias", "d_mlp", "dropout", "init_std")
+MODEL_OPTIONS = (
+    *("d_model", "n_heads", "d_head", "d_value", "positions", "bias", "norm", "d_mlp", "dropout", "init_std"),
+)
 TRAIN_OPTIONS = (
-    *("n_train", "n_valid", "steps", "lr", "batch_size", "log_every", "snapshot_every"),
+    *("n_train", "n_valid", "steps", "lr", "weight_decay", "batch_size", "log_every", "snapshot_every"),
     *("stop_loss", "stop_accuracy", "patience"),
 )
 SUMMED = ("formation", "effective-attention", "target-recovery", "certificate")

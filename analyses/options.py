@@ -13,16 +13,16 @@ from tasks.draws import draw_target_sets
 
 DEFAULT_N_CTX = {**dict.fromkeys(TASKS, 30), "rule-and": 11}
 DEFAULT_N_TARGETS = {**dict.fromkeys(TASKS, 3), "rule-and": 2}
-DEFAULT_LR = {"attention": 0.01, "mlp": 0.001, "linear": 0.01}
+DEFAULT_LR = {"attention": 0.01, "cls": 0.001, "mlp": 0.001, "linear": 0.01}
 
 OPTION_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("n_ctx", "n_targets", "n_rule_bits", "d_model", "n_heads", "d_head", "d_value", "d_mlp"), (int,)),
     **dict.fromkeys(("n_train", "n_valid", "steps", "batch_size", "log_every", "snapshot_every", "seed"), (int,)),
     **dict.fromkeys(("patience", "rounds"), (int,)),
-    **dict.fromkeys(("dropout", "init_std", "lr", "stop_loss", "stop_accuracy"), (int, float)),
+    **dict.fromkeys(("dropout", "init_std", "lr", "weight_decay", "stop_loss", "stop_accuracy"), (int, float)),
     **dict.fromkeys(("model", "targets", "table", "rule_positions", "positions", "seeds", "device"), (str,)),
     "p": (int, float, str),
-    **dict.fromkeys(("bias", "until_certified"), (bool,)),
+    **dict.fromkeys(("bias", "norm", "until_certified"), (bool,)),
 }
 """What a --config file may hold."""
 

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interp.checkpoint import load_model
-    from interp.config import AttentionConfig, LinearConfig, MLPConfig, TrainConfig
+    from interp.config import AttentionConfig, ClsConfig, LinearConfig, MLPConfig, TrainConfig
     from interp.errors import BoolensError
-    from interp.models import HookedAttention, HookedLinear, HookedMLP, build_model
+    from interp.models import HookedAttention, HookedCls, HookedLinear, HookedMLP, build_model
     from interp.tables import Tables, attention_tables
 
 __all__ = [
     "AttentionConfig",
     "BoolensError",
+    "ClsConfig",
     "HookedAttention",
+    "HookedCls",
     "HookedLinear",
     "HookedMLP",
     "LinearConfig",
@@ -30,9 +32,9 @@ __all__ = [
 
 _HOMES = {
     "checkpoint": ("load_model",),
-    "config": ("AttentionConfig", "LinearConfig", "MLPConfig", "TrainConfig"),
+    "config": ("AttentionConfig", "ClsConfig", "LinearConfig", "MLPConfig", "TrainConfig"),
     "errors": ("BoolensError",),
-    "models": ("HookedAttention", "HookedLinear", "HookedMLP", "build_model"),
+    "models": ("HookedAttention", "HookedCls", "HookedLinear", "HookedMLP", "build_model"),
     "tables": ("Tables", "attention_tables"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

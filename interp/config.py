@@ -43,6 +43,11 @@ class Config:
         if not whole:
             object.__setattr__(self, field, float(value))  # 1 and 1.0 are one configuration, so one digest
 
+    def _need_share(self, field: str) -> None:
+        self._need(field, 0, whole=False)
+        if getattr(self, field) >= 1:
+            raise BoolensError(f"{field} is {getattr(self, field)!r}; it must be below 1")
+
 
 Positions = Literal["learned", "sinusoidal"]
 
@@ -89,6 +94,56 @@ class AttentionConfig(Config):
 
 
 @dataclass(frozen=True)
+class ClsConfig(Config):
+    """One transformer block read out at a [CLS] token (Edelman et al. 2022); the defaults are a replication's.
+
+    The [CLS] token stands after the bits, at position n_ctx, and is the third row of W_E.
+
+    Attributes:
+        n_ctx: number of input positions T, without the [CLS] token.
+        d_model: width of the residual stream.
+        n_heads: number of heads.
+        d_head: width of queries, keys and values; 0 stands for d_model / n_heads and is replaced by it.
+        d_mlp: hidden units (GELU) of the MLP; 0 is a block without one.
+        norm: whether attention, MLP and readout see the residual stream through a LayerNorm each (pre-norm).
+        bias: whether q, k, v, attention's output, the MLP and the logit have biases.
+        dropout: share of the entries of the attention's and the MLP's output that is dropped in training.
+        init_std: standard deviation of the normal initialisation; biases start at 0, the norms' weights at 1.
+    """
+
+    n_ctx: int
+    d_model: int = 64
+    n_heads: int = 16
+    d_head: int = 0
+    d_mlp: int = 64
+    norm: bool = True
+    bias: bool = True
+    dropout: float = 0.1
+    init_std: float = 0.02
+
+    architecture: ClassVar[str] = "cls"
+    n_layers: ClassVar[int] = 1
+    n_key_value_heads: ClassVar[None] = None
+    device: ClassVar[str] = "cpu"
+
+    def __post_init__(self) -> None:
+        for field in ("n_ctx", "d_model", "n_heads"):
+            self._need(field, 1)
+        for field in ("d_head", "d_mlp"):
+            self._need(field, 0)
+        if not self.d_head and self.d_model % self.n_heads:
+            raise BoolensError(
+                f"d_model is {self.d_model}, which {self.n_heads} heads do not divide; give d_head, or other numbers"
+            )
+        for field in ("norm", "bias"):
+            if not isinstance(getattr(self, field), bool):
+                raise BoolensError(f"{field} is {getattr(self, field)!r}; it must be true or false")
+        self._need_share("dropout")
+        self._need("init_std", 0, whole=False, above=True)
+        object.__setattr__(self, "d_head", self.d_head or self.d_model // self.n_heads)
+
+
+@dataclass(frozen=True)
 class MLPConfig(Config):
     """The tutorial's MLP: n_ctx -> d_mlp (GELU, dropout) -> 1; 16,385 parameters at n_ctx = 30."""
 
@@ -102,9 +157,7 @@ class MLPConfig(Config):
     def __post_init__(self) -> None:
         self._need("n_ctx", 1)
         self._need("d_mlp", 1)
-        self._need("dropout", 0, whole=False)
-        if self.dropout >= 1:
-            raise BoolensError(f"dropout is {self.dropout!r}; it must be below 1")
+        self._need_share("dropout")
         self._need("init_std", 0, whole=False, above=True)
 
 
@@ -122,7 +175,7 @@ class LinearConfig(Config):
         self._need("init_std", 0, whole=False, above=True)
 
 
-ModelConfig = AttentionConfig | MLPConfig | LinearConfig
+ModelConfig = AttentionConfig | ClsConfig | MLPConfig | LinearConfig
 MODEL_CONFIGS: dict[str, type[ModelConfig]] = {c.architecture: c for c in get_args(ModelConfig)}
 
 
@@ -134,6 +187,7 @@ class TrainConfig(Config):
         n_train, n_valid: numbers of samples.
         steps: optimiser steps.
         lr: Adam's learning rate (betas 0.9, 0.999; eps 1e-8).
+        weight_decay: times the weights is added to the gradient (torch.optim.Adam's, not AdamW's).
         batch_size: rows a step, drawn without replacement within an epoch; 0 is the full batch.
         log_every: steps between rows of the history; the first and the last step are always logged.
         snapshot_every: steps between weight snapshots (step 0 and the last included); 0 saves none.
@@ -146,6 +200,7 @@ class TrainConfig(Config):
     n_valid: int = 1000
     steps: int = 2000
     lr: float = 0.01
+    weight_decay: float = 0.0
     batch_size: int = 0
     log_every: int = 20
     snapshot_every: int = 0
@@ -158,7 +213,7 @@ class TrainConfig(Config):
             self._need(field, 1)
         for field in ("steps", "batch_size", "snapshot_every", "patience"):
             self._need(field, 0)
-        for field in ("stop_loss", "stop_accuracy"):
+        for field in ("stop_loss", "stop_accuracy", "weight_decay"):
             self._need(field, 0, whole=False)
         if self.stop_accuracy > 1:
             raise BoolensError(f"stop_accuracy is {self.stop_accuracy}; an accuracy is at most 1")

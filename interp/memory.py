@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from interp.config import AttentionConfig, MLPConfig, ModelConfig, TrainConfig
+from interp.config import AttentionConfig, ClsConfig, MLPConfig, ModelConfig, TrainConfig
 
 
 def memory_a_model(model: ModelConfig, cfg: TrainConfig, device: str = "cpu") -> int:
@@ -16,6 +16,10 @@ def memory_a_model(model: ModelConfig, cfg: TrainConfig, device: str = "cpu") ->
         if device == "cpu":  # bits as numbers and in patterns (`interp.packed`), while the inputs are int64
             return samples * (14 * n_ctx + 32) + parameters
         return 4 * (samples * (6 * n_ctx + 12 * heads * n_ctx) + 40 * heads * n_ctx**2) + parameters
+    if isinstance(model, ClsConfig):
+        width = model.n_heads * (1 + model.d_head) + 2 * model.d_model
+        rows = 8 * (model.d_model + model.d_mlp + model.n_heads * (1 + model.d_head))
+        return 4 * (samples * (6 * n_ctx + rows) + 12 * n_ctx * width + 12 * model.d_model * (width + model.d_mlp))
     width = model.d_mlp if isinstance(model, MLPConfig) else 1
     return 4 * (samples * (4 * n_ctx + 6 * width) + 8 * n_ctx * width)
 

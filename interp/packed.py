@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.attention import sinusoidal_encoding
-from interp.config import AttentionConfig
+from interp.config import AttentionConfig, TrainConfig
 
 WEIGHTS = ("W_E", "W_pos", "W_Q", "b_Q", "W_K", "b_K", "W_V", "b_V", "W_readout", "b_readout")
 """In the order in which the kernel wants their offsets."""
@@ -89,7 +89,7 @@ class Kernel:
         rows: Int[np.ndarray, "model batches in_batch"],
         sizes: Int[np.ndarray, " step"],
         taken: int,
-        lr: float,
+        cfg: TrainConfig,
     ) -> Int[Tensor, " model"]:
         """Take steps of Adam on (flat, m, v), in place; return how many each model took before float32 did not do.
 
@@ -100,11 +100,13 @@ class Kernel:
                 rows at every step.
             sizes: rows of each of the steps to take.
             taken: steps before these.
-            lr: Adam's learning rate.
+            cfg: learning rate and weight decay.
         """
         from interp import kernel
 
-        return self._call(kernel.train, parameters, inputs, (sizes, taken, lr), (y.contiguous(), rows))
+        return self._call(
+            kernel.train, parameters, inputs, (sizes, taken, cfg.lr, cfg.weight_decay), (y.contiguous(), rows)
+        )
 
     def _call(
         self,

@@ -6,12 +6,13 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import gelu, logsigmoid
 
-from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig
+from interp.config import AttentionConfig, ClsConfig, LinearConfig, MLPConfig, ModelConfig
 from interp.packed import Kernel, Packed
+from interp.stacked_cls import cls_logits
 from interp.stacked_tables import stacked_logits
 
 if TYPE_CHECKING:
@@ -93,12 +94,11 @@ def stack_logits(
 ) -> Float[Tensor, "model batch"]:
     """Logits of each model on its own inputs, without gradient and dropout."""
     with torch.no_grad():
-        if not isinstance(cfg, AttentionConfig):
-            return _number_logits(cfg, block.views(flat), inputs.numbers, None)
         if inputs.packed:
+            assert isinstance(cfg, AttentionConfig)
             logits, fits = Kernel(cfg, block.shapes).logits(flat, inputs.packed)
         else:
-            logits, fits = stacked_logits(cfg, block.views(flat), inputs.numbers.long())
+            logits, fits = differentiable_logits(cfg, block.views(flat), inputs.numbers)
         for m in (~fits).nonzero()[:, 0].tolist():
             logits[m] = wide_logits(cfg, block, flat[m], inputs.x(m))
         return logits
@@ -110,7 +110,7 @@ def stack_gradient(
     flat: Float[Tensor, "model parameter"],
     inputs: Inputs,
     y: Float[Tensor, "model batch"],
-    keep: Float[Tensor, "model batch d_mlp"] | None = None,
+    keep: Float[Tensor, "model ..."] | None = None,
 ) -> Float[Tensor, "model parameter"]:
     """The gradient of each model's mean binary cross-entropy (`mean_loss`).
 
@@ -120,7 +120,7 @@ def stack_gradient(
         flat: the parameters.
         inputs: one batch a model.
         y: labels, 0 or 1.
-        keep: the MLP's dropout mask, 1 where a hidden unit is kept; None for no dropout.
+        keep: dropout's masks, of the shape that `mask_shape` says, 1 where an entry is kept; None for no dropout.
     """
     if inputs.packed:
         assert isinstance(cfg, AttentionConfig)
@@ -128,25 +128,49 @@ def stack_gradient(
     else:
         leaf = flat.detach().requires_grad_()
         with torch.enable_grad():
-            if isinstance(cfg, AttentionConfig):
-                logits, fits = stacked_logits(cfg, block.views(leaf), inputs.numbers.long())
-            else:
-                logits, fits = _number_logits(cfg, block.views(leaf), inputs.numbers, keep), torch.ones(len(flat)) > 0
+            logits, fits = differentiable_logits(cfg, block.views(leaf), inputs.numbers, keep)
             gradient = torch.autograd.grad(mean_loss(logits, y).sum(), leaf)[0]
     for m in (~fits).nonzero()[:, 0].tolist():
-        gradient[m] = wide_gradient(cfg, block, flat[m], inputs.x(m), y[m])
+        gradient[m] = wide_gradient(cfg, block, flat[m], inputs.x(m), y[m], None if keep is None else keep[m])
     return gradient
+
+
+def differentiable_logits(
+    cfg: ModelConfig,
+    parameters: dict[str, Tensor],
+    numbers: Float[Tensor, "model batch pos"],
+    keep: Float[Tensor, "model ..."] | None = None,
+) -> tuple[Float[Tensor, "model batch"], Bool[Tensor, " model"]]:
+    """Logits of each model on its own bits, through torch, and for which models they are right; arguments as above."""
+    match cfg:
+        case AttentionConfig():
+            return stacked_logits(cfg, parameters, numbers.long())
+        case ClsConfig():
+            return cls_logits(cfg, parameters, numbers.long(), keep)
+        case _:
+            logits = _number_logits(cfg, parameters, numbers, keep)
+            return logits, torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+
+
+def mask_shape(cfg: ModelConfig, batch: int) -> tuple[int, ...]:
+    """Of one model's dropout masks for a batch; () where it has none."""
+    match cfg:
+        case ClsConfig(d_model=d_model, dropout=dropout) if dropout:
+            return 2, batch, d_model
+        case MLPConfig(d_mlp=d_mlp, dropout=dropout) if dropout:
+            return batch, d_mlp
+        case _:
+            return ()
 
 
 def wide_logits(
     cfg: ModelConfig, block: ParameterBlock, row: Float[Tensor, " parameter"], x: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, " batch"]:
-    """Logits of an attention model whose scores are too far apart for tables in float32: right for any finite scores.
+    """Logits of a model whose scores are too far apart for tables in float32: right for any finite scores.
 
     Through tables in float64 or, where these do not hold them either, through the model itself.
     """
-    assert isinstance(cfg, AttentionConfig)
-    logits, fits = stacked_logits(cfg, block.views(row.double()[None]), x[None])
+    logits, fits = differentiable_logits(cfg, block.views(row.double()[None]), x[None].double())
     return logits[0].to(row.dtype) if fits else block.model(cfg, row)(x)
 
 
@@ -156,12 +180,12 @@ def wide_gradient(
     row: Float[Tensor, " parameter"],
     x: Int[Tensor, "batch pos"],
     y: Float[Tensor, " batch"],
+    keep: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, " parameter"]:
-    """The gradient of its `mean_loss`, likewise."""
-    assert isinstance(cfg, AttentionConfig)
-    leaf = row.detach().requires_grad_()
+    """The gradient of its `mean_loss`, likewise; through the model itself it is that without dropout."""
+    leaf, masks = row.detach().requires_grad_(), None if keep is None else keep[None].double()
     with torch.enable_grad():
-        logits, fits = stacked_logits(cfg, block.views(leaf.double()[None]), x[None])
+        logits, fits = differentiable_logits(cfg, block.views(leaf.double()[None]), x[None].double(), masks)
         if fits:
             return torch.autograd.grad(mean_loss(logits, y.to(logits)[None]).sum(), leaf)[0]
         model = block.model(cfg, row)

@@ -17,12 +17,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.checkpoint import save_weights, snapshot_path
-from interp.config import AttentionConfig, MLPConfig, ModelConfig, TrainConfig
+from interp.config import AttentionConfig, ClsConfig, MLPConfig, ModelConfig, TrainConfig
 from interp.errors import BoolensError
 from interp.memory import models_at_once
 from interp.packed import Kernel
 from interp.seeds import torch_generator
-from interp.stack import Inputs, ParameterBlock, mean_loss, stack_gradient, stack_logits, wide_gradient
+from interp.stack import Inputs, ParameterBlock, mask_shape, mean_loss, stack_gradient, stack_logits, wide_gradient
 from interp.threads import suited_threads
 from interp.training_state import State, restore_state, save_state
 
@@ -259,7 +259,7 @@ class _Chunk:
             sizes = np.full(n_steps, self.cfg.n_train)
             rows = np.broadcast_to(np.arange(self.cfg.n_train), (len(self.jobs), 1, self.cfg.n_train)).copy()
         kernel, parameters = Kernel(self.model_cfg, self.block.shapes), (self.flat, self.m, self.v)
-        taken = kernel.train(parameters, self.inputs.packed, self.y, rows, sizes, self.step, self.cfg.lr)
+        taken = kernel.train(parameters, self.inputs.packed, self.y, rows, sizes, self.step, self.cfg)
         for i in (taken < n_steps).nonzero()[:, 0].tolist():
             x = self.inputs.x(i)
             for step in range(int(taken[i]), n_steps):
@@ -279,6 +279,8 @@ class _Chunk:
     def adam(self, models: int | slice, g: Tensor, step: int) -> None:
         """One step of Adam (Kingma and Ba 2015; betas 0.9 and 0.999, eps 1e-8), as torch.optim.Adam takes it."""
         m, v = self.m[models], self.v[models]
+        if self.cfg.weight_decay:
+            g = g.add(self.flat[models], alpha=self.cfg.weight_decay)
         m.lerp_(g, 0.1)
         v.mul_(0.999).addcmul_(g, g, value=0.001)
         root = v.sqrt().div_(math.sqrt(1 - 0.999 ** (step + 1))).add_(1e-8)
@@ -287,9 +289,9 @@ class _Chunk:
 
     def dropout(self, batch: int) -> Tensor | None:
         """The masks of this step, from each seed's own stream."""
-        if not isinstance(self.model_cfg, MLPConfig) or self.model_cfg.dropout == 0:
+        if not isinstance(self.model_cfg, ClsConfig | MLPConfig) or not mask_shape(self.model_cfg, batch):
             return None
-        keep = torch.empty(len(self.jobs), batch, self.model_cfg.d_mlp)
+        keep = torch.empty(len(self.jobs), *mask_shape(self.model_cfg, batch))
         for mask, job in zip(keep, self.jobs, strict=True):
             generator = torch_generator(job.seed, "dropout", self.step)
             mask.bernoulli_(1 - self.model_cfg.dropout, generator=generator)

@@ -2,14 +2,15 @@
 
 import torch
 
-from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig
+from interp.config import AttentionConfig, ClsConfig, LinearConfig, MLPConfig, ModelConfig
 from interp.models.attention import HookedAttention
+from interp.models.cls import HookedCls
 from interp.models.linear import HookedLinear
 from interp.models.mlp import HookedMLP
 
-AnyModel = HookedAttention | HookedMLP | HookedLinear
+AnyModel = HookedAttention | HookedCls | HookedMLP | HookedLinear
 
-__all__ = ["AnyModel", "HookedAttention", "HookedLinear", "HookedMLP", "build_model"]
+__all__ = ["AnyModel", "HookedAttention", "HookedCls", "HookedLinear", "HookedMLP", "build_model"]
 
 
 def build_model(cfg: ModelConfig, generator: torch.Generator | None = None) -> AnyModel:
@@ -17,6 +18,8 @@ def build_model(cfg: ModelConfig, generator: torch.Generator | None = None) -> A
     match cfg:
         case AttentionConfig():
             return HookedAttention(cfg, generator)
+        case ClsConfig():
+            return HookedCls(cfg, generator)
         case MLPConfig():
             return HookedMLP(cfg, generator)
         case LinearConfig():

@@ -93,3 +93,18 @@ def _on_copy(save: Callable[..., Any]) -> Callable[..., None]:
 def normal_parameter(shape: tuple[int, ...], std: float, generator: torch.Generator) -> nn.Parameter:
     """A parameter drawn from N(0, std**2) by the given generator (float32)."""
     return nn.Parameter(torch.empty(shape).normal_(0, std, generator=generator))
+
+
+class Dropout(nn.Module):
+    """Sets a share of the entries to zero and scales the others up, in training only, from a generator of its own."""
+
+    def __init__(self, share: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.share = share
+        self.generator = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.share == 0:
+            return x
+        keep = torch.empty(x.shape).bernoulli_(1 - self.share, generator=self.generator)
+        return x * keep.to(x) / (1 - self.share)

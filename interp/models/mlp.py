@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from interp.config import MLPConfig
-from interp.models.base import HookedModel, normal_parameter
+from interp.models.base import Dropout, HookedModel, normal_parameter
 
 
 class MLP(nn.Module):
@@ -14,20 +14,16 @@ class MLP(nn.Module):
 
     def __init__(self, cfg: MLPConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self.dropout = cfg.dropout
         self.W_in = normal_parameter((cfg.n_ctx, cfg.d_mlp), cfg.init_std, generator)
         self.b_in = nn.Parameter(torch.zeros(cfg.d_mlp))
         self.W_out = normal_parameter((cfg.d_mlp,), cfg.init_std, generator)
         self.b_out = nn.Parameter(torch.zeros(()))
-        self.dropout_generator = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        self.dropout = Dropout(cfg.dropout, generator)
         self.hook_pre, self.hook_post = HookPoint(), HookPoint()
 
     def forward(self, bits: Float[Tensor, "batch pos"]) -> Float[Tensor, " batch"]:
         post = self.hook_post(nn.functional.gelu(self.hook_pre(bits @ self.W_in + self.b_in)))
-        if self.training and self.dropout > 0:
-            keep = torch.empty(post.shape).bernoulli_(1 - self.dropout, generator=self.dropout_generator)
-            post = post * keep.to(post) / (1 - self.dropout)
-        return post @ self.W_out + self.b_out
+        return self.dropout(post) @ self.W_out + self.b_out
 
 
 class Block(nn.Module):

@@ -312,14 +312,14 @@ class TestDropout:
 
     def test_is_off_in_evaluation(self) -> None:
         model, x = self.model().eval(), bits(4, 5)
-        state = model.mlp.dropout_generator.get_state()
+        state = model.mlp.dropout.generator.get_state()
         assert torch.equal(model(x), model(x))
-        assert torch.equal(model.mlp.dropout_generator.get_state(), state)
+        assert torch.equal(model.mlp.dropout.generator.get_state(), state)
 
     def test_masks_and_rescales_in_training(self) -> None:
         model, x = self.model(), bits(4, 5)
         mask = torch.Generator()
-        mask.set_state(model.mlp.dropout_generator.get_state())
+        mask.set_state(model.mlp.dropout.generator.get_state())
         global_state = torch.get_rng_state()
         logits, cache = model.run_with_cache(x)
         assert torch.equal(torch.get_rng_state(), global_state)

@@ -114,7 +114,7 @@ def test_dropout_masks_are_of_the_seed_and_the_step(batch_size: int) -> None:
     cfg, model, plain = config(steps=9, batch_size=batch_size), fresh("mlp").double(), fresh("mlp").double()
     assert isinstance(model, HookedMLP)
     assert isinstance(plain, HookedMLP)
-    own_stream = model.mlp.dropout_generator.get_state()
+    own_stream = model.mlp.dropout.generator.get_state()
     train(model, DATA, VALID, cfg, seed=4)
     adam = torch.optim.Adam(plain.parameters(), lr=cfg.lr, fused=False, foreach=False)
     masks: list[Tensor] = []
@@ -132,7 +132,7 @@ def test_dropout_masks_are_of_the_seed_and_the_step(batch_size: int) -> None:
     assert len({str(mask.tolist()) for mask in masks}) == 9
     for name, weight in plain.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], weight, rtol=1e-9, atol=1e-12)
-    assert torch.equal(model.mlp.dropout_generator.get_state(), own_stream)
+    assert torch.equal(model.mlp.dropout.generator.get_state(), own_stream)
 
 
 def test_another_initialisation_gives_other_weights() -> None:
