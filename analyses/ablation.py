@@ -17,7 +17,7 @@ from torch import Tensor
 
 from analyses.results import Rows
 from analyses.runs import Run
-from analyses.sweeps import SweepOptions, in_parts, plot_cells
+from analyses.sweeps import SweepOptions, all_cells, in_parts, place_of, plot_cells
 from interp.ablation import ABLATION_KINDS, ablation
 from interp.effects import score
 from interp.errors import BoolensError
@@ -39,7 +39,8 @@ KINDS = (*ABLATION_KINDS, REMOVE)
 
 @dataclass(frozen=True)
 class Ablation:
-    """Effects over the analysis inputs of each rule; NaN where a kind does not apply to a hook.
+    """Effects over the analysis inputs of each rule; NaN where a kind does not apply to a hook, or a hook has no such
+    position: a [CLS] transformer has n_ctx + 1, of which some hooks have only the last, [CLS]'s own.
 
     Attributes:
         hooks: hook points; the last, for attention models, is the key itself, removed and the rest renormalised.
@@ -123,16 +124,16 @@ def compute(run: Run, options: SweepOptions | None = None) -> Ablation:
         raise BoolensError(
             f"{run.path} has no keys to remove over {', '.join(options.over)}; choose another kind or over"
         )
-    cells = next(iter(ablated.values())).shape[:-1]
+    cells = all_cells(logits.shape[:-1] for logits in ablated.values())
     shape = (task.n_rules, len(hooks), len(kinds), *cells)
     effect, low, high, absolute, accuracy = (np.full(shape, np.nan) for _ in range(5))
     for (hook, kind), logits in ablated.items():
-        where = (hooks.index(hook), kinds.index(kind))
+        where, place = (hooks.index(hook), kinds.index(kind)), place_of(logits.shape[:-1], cells)
         lost = score(clean, labels, options.metric) - score(logits, labels, options.metric)
         wrong = score(clean, labels, "accuracy") - score(logits, labels, "accuracy")
         change = (logits - clean).abs().double().numpy()
         for rule in range(task.n_rules):
-            here, at = rules == rule, (rule, *where)
+            here, at = rules == rule, (rule, *where, *place)
             effect[at], absolute[at], accuracy[at] = (a[..., here].mean(axis=-1) for a in (lost, change, wrong))
             low[at], high[at] = in_parts(partial(interval, run.seed, rule), lost[..., here])
     return Ablation(

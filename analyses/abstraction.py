@@ -18,6 +18,7 @@ from jaxtyping import Float
 from analyses.results import Rows
 from analyses.runs import Run
 from analyses.scrubbing import scrub
+from analyses.sweeps import levelled
 from interp.alignment import Pairing, aligned_logits, learn_direction, pair_activations, random_directions
 from interp.hooks import run as run_model
 from interp.interchange import Site, interchange_agreement, share
@@ -74,7 +75,8 @@ class Abstraction:
         majority, source: share for the more frequent expected label, and for the source's label.
         sites: hook points, the embedding apart by the variable's own bits and the others.
         iia, low, high: with 95 % Clopper–Pearson intervals; NaN where a site has no position.
-        search: IIA of single positions over all pairs, sources of any kind.
+        search: IIA of single positions over all pairs, sources of any kind; a [CLS] transformer has n_ctx + 1, of
+            which q, the pattern and z have only the last.
         aligned: the variables that directions are learned for: rule, AND, and one target.
         alignment, alignment_low, alignment_high: IIA on the pairs that the direction was not learned on, with
             Clopper–Pearson intervals; for random directions the mean, least and largest of N_RANDOM.
@@ -165,7 +167,7 @@ def compute(run: Run) -> Abstraction:
         alignment=alignment[..., 0],
         alignment_low=alignment[..., 1],
         alignment_high=alignment[..., 2],
-        weight=np.array([[weight for _, weight in row] for row in directions]),
+        weight=np.stack(levelled([np.array([weight for _, weight in row]) for row in directions], 1)),
         scrubbed=scrub(model, task, run.seed),
         base_loss=entropy(task.p_true),
         targets=task.targets,
@@ -222,7 +224,7 @@ def search_sites(model: "HookedAttention", pairs: Interchanges) -> tuple[Float[n
     measured = share(agreed[half:])
     iia, low, high = (float(each) for each in (measured.value, measured.low, measured.high))
     best = Best(pairs.variable.name, hook, axis, index, iia, low, high)
-    return np.array(by_pos), best
+    return np.array(levelled(by_pos, 1)), best
 
 
 def unpatched(model: "HookedAttention", pairs: Interchanges) -> float:
@@ -240,7 +242,7 @@ def align(
     half = len(pairs.base) // 2
     learn, measure = slice(None, half), slice(half, None)
     result = np.full((len(DIRECTIONS), 3), np.nan)
-    weight = np.full(pairs.base.shape[1], np.nan)
+    weight = np.full(pairs.base.shape[1], np.nan)  # if none is learned
     for d, each in enumerate((model, untrained)):
         whole = pair_activations(each, pairs.base, pairs.source, hook)
         on = [whole.rows(rows) for rows in (learn, measure)]

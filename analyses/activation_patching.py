@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from analyses.results import Rows
 from analyses.runs import Run
-from analyses.sweeps import MODES, SweepOptions, plot_cells
+from analyses.sweeps import MODES, SweepOptions, levelled, plot_cells
 from interp.effects import fractions, score
 from interp.hooks import run as run_model
 from interp.interventions import Patch, positional_hooks, sweep
@@ -131,8 +131,8 @@ def compute(run: Run, options: SweepOptions | None = None) -> ActivationPatching
                     found = fractions(patched[..., here], whole, none, truth, options.metric, mode, generator)
                     estimate = [found.value, found.low, found.high]
                 per_group.append([*estimate, change])
-            per_hook.append(per_group)
-        per_direction.append(per_hook)
+            per_hook.append(np.array(per_group))
+        per_direction.append(levelled(per_hook, len(options.over)))
     fraction, low, high, change = np.moveaxis(np.array(per_direction), 3, 0)
     return ActivationPatching(
         tuple(groups), tuple(hooks), directions, options.metric, options.over, fraction, low, high, change, difference,

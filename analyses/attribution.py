@@ -18,7 +18,7 @@ from torch.nn.functional import softplus
 from analyses.activation_patching import N_PAIRS, SAME_OR_REPEATED, applies, draw_groups
 from analyses.results import Rows
 from analyses.runs import Run
-from analyses.sweeps import MODES, SweepOptions, in_parts
+from analyses.sweeps import MODES, SweepOptions, in_parts, levelled
 from interp.attribution import attribution_patching, integrated_gradients, pair_values
 from interp.errors import BoolensError
 from interp.hooks import run as run_model
@@ -75,7 +75,7 @@ class Attribution:
         estimate, low, high: the estimate of it, with its 95 % bootstrap interval over pairs.
         error: mean over pairs of |estimate − exact|.
         gap: mean of |sum of the estimates − effect of patching all cells|, the completeness gap.
-        structure: None for models without attention.
+        structure: None for other than HookedAttention.
     """
 
     groups: tuple[str, ...]
@@ -160,8 +160,12 @@ def compute(run: Run, options: SweepOptions | None = None) -> Attribution:
             high[m].append([end[1] for end in ends])
             error[m].append([np.abs(one - true).mean(axis=-1) for one in each])
             gap[m].append([np.abs(by_group(one.gap)).mean(axis=-1) for one in found])
-    kind_first = (np.moveaxis(np.array(a), 2, 0) for a in (estimate, low, high, error, gap))
-    structure = structure_of(run, clean, corrupted, len(groups)) if run.has_attention else None
+    n_axes = len(options.over)
+    level = (
+        [levelled([np.array(kind) for kind in of_mode], n_axes) for of_mode in a] for a in (estimate, low, high, error)
+    )
+    kind_first = (np.moveaxis(np.array(a), 2, 0) for a in (*level, gap))
+    structure = structure_of(run, clean, corrupted, len(groups)) if run.architecture == "attention" else None
     return Attribution(
         groups=tuple(groups),
         hooks=tuple(hooks),
@@ -169,7 +173,7 @@ def compute(run: Run, options: SweepOptions | None = None) -> Attribution:
         modes=modes,
         metric=options.metric,
         over=options.over,
-        exact=np.array(exact),
+        exact=np.array([levelled(of_mode, n_axes) for of_mode in exact]),
         **dict(zip(("estimate", "low", "high", "error", "gap"), kind_first, strict=True)),
         structure=structure,
         targets=run.task.targets,

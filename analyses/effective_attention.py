@@ -5,6 +5,10 @@ to the logit, which `compute` checks on every input. The same logit is a sum ove
 a model may pick its targets on either side: as keys whose values enter the logit, or as queries whose rows change what
 they attend to. So the variance over inputs of both sums' terms is given, by src and by dest, with the positions on top;
 and each bit's flip is split exactly into what it does as query and as key (`analyses.selection_side`).
+
+A [CLS] transformer has one row, and what z adds to its logit differs between inputs where there is a norm or an MLP.
+There the readout is each input's own (`interp.attribution.local_readout`), a head is one channel, the weights of its
+dimensions added up in size, and the terms add up to readout · z instead of the logit. [CLS]'s own key is left out.
 """
 
 from dataclasses import dataclass
@@ -12,13 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from einops import rearrange
+from einops import einsum, rearrange
 from jaxtyping import Float
 
 from analyses.results import Rows
-from analyses.runs import Run
+from analyses.runs import N_INPUTS, Run
 from analyses.selection_side import SelectionSide, selection_sides
 from interp.attention import contributions, dest_contributions, effective_attention
+from interp.attribution import local_readout
 from interp.flip_routes import SIDES
 from interp.hooks import run as run_model
 from interp.plots import plot_effective_attention
@@ -44,9 +49,11 @@ class EffectiveAttention:
         channels: names of the channels.
         mean, low, high: effective attention and its 95 % bootstrap interval over inputs; logit per unit of value.
         contribution: mean of effective attention × value; logit.
-        by_src, by_dest: variance over inputs of the logit's terms, summed by key and by query; logit².
+        by_src, by_dest: variance over inputs of the logit's terms, summed by key and by query; logit². Of a [CLS]
+            transformer by_dest is NaN.
         sides: of each rule, whether the targets act as keys or as queries, and each bit's flip by side.
-        logit_error: largest |sum of contributions + bias − logit| over all inputs, by src or by dest.
+        logit_error: largest |sum of contributions + bias − logit| over all inputs, by src or by dest; of a [CLS]
+            transformer of their sum, [CLS]'s own included, − readout · z.
     """
 
     channels: tuple[str, ...]
@@ -73,9 +80,15 @@ class EffectiveAttention:
         return np.stack([side.flips for side in self.sides])
 
     def on_top(self, scores: Float[np.ndarray, "rule pos"]) -> list[list[int]]:
-        """Under each rule, as many positions as it has targets, those of largest score, in order of position."""
+        """Under each rule, as many positions as it has targets, those of largest score, in order of position.
+
+        Of scores that are NaN, none.
+        """
         candidates = [i for i in range(scores.shape[1]) if i not in self.rule_positions]
-        return [sorted(rank(row, candidates, len(t)).top) for row, t in zip(scores, self.targets, strict=True)]
+        return [
+            [] if np.isnan(row).any() else sorted(rank(row, candidates, len(t)).top)
+            for row, t in zip(scores, self.targets, strict=True)
+        ]
 
     def to_json(self) -> dict[str, Any]:
         names = ("channels", "targets", "rule_positions", "mean", "low", "high", "contribution", "strength")
@@ -126,64 +139,83 @@ def applies(run: Run) -> bool:
 
 
 def compute(run: Run) -> EffectiveAttention:
-    model = cast("HookedAttention", run.model)
-    cfg = model.cfg
-    readout = model.W_readout.detach().double()
-    bias = 0.0 if model.b_readout is None else float(model.b_readout.detach())
-    parts: dict[str, list[np.ndarray]] = {
-        "mean": [],
-        "low": [],
-        "high": [],
-        "contribution": [],
-        "by_src": [],
-        "by_dest": [],
-    }
-    error = largest_value = 0.0
-    n_inputs = 0
-    for rule in range(run.task.n_rules):
-        x = run.inputs(rule)
-        logit, cache = run_model(model, x, record=[PATTERN, VALUE, Z])
-        effective = effective_attention(cache[PATTERN].double(), readout)
-        value = cache[VALUE].double()
-        largest_value = max(largest_value, float(value.abs().max()))
-        by_src = contributions(effective, value).sum(dim=1)
-        by_dest = dest_contributions(cache[Z].double(), readout)
-        for terms in (by_src, by_dest):
-            error = max(error, float((terms.sum(dim=1) + bias - logit).abs().max()))
-        by_channel = rearrange(effective, "batch head src d_value -> batch (head d_value) src").numpy()
-        each = rearrange(value, "batch src head d_value -> batch (head d_value) src").numpy() * by_channel
-        low, high = bootstrap_mean(by_channel, numpy_generator(run.seed, "statistics", rule))
-        arrays = {
-            "mean": by_channel.mean(axis=0),
-            "low": low,
-            "high": high,
-            "contribution": each.mean(axis=0),
-            "by_src": by_src.var(dim=0, correction=0).numpy(),
-            "by_dest": by_dest.var(dim=0, correction=0).numpy(),
-        }
-        for name, array in arrays.items():
-            parts[name].append(array)
-        n_inputs += len(x)
-    tolerance = 1e-4 if torch.finfo(model.W_readout.dtype).eps > 1e-8 else 1e-10
-    scale = 1 + float(readout.abs().sum()) * max(1.0, largest_value)
-    if error > tolerance * scale:
-        raise ArithmeticError(
-            f"contributions miss the logit by {error:.3g}; the orientation of effective attention is wrong"
-        )
-    names = [
-        f"head {h}" + (f", value {d}" if cfg.d_value > 1 else "")
-        for h in range(cfg.n_heads)
-        for d in range(cfg.d_value)
-    ]
+    of_rule = _of_rule_cls if run.is_cls else _of_rule
+    found = [of_rule(run, rule) for rule in range(run.task.n_rules)]
+    cfg: Any = run.model.cfg
+    values = 1 if run.is_cls else cfg.d_value
+    names = [f"head {h}" + (f", value {d}" if values > 1 else "") for h in range(cfg.n_heads) for d in range(values)]
     return EffectiveAttention(
         channels=tuple(names),
-        **{name: np.stack(arrays) for name, arrays in parts.items()},
+        **{name: np.stack([arrays[name] for arrays, _ in found]) for name in found[0][0]},
         sides=selection_sides(run),
-        logit_error=error,
-        n_inputs=n_inputs,
+        logit_error=max(error for _, error in found),
+        n_inputs=run.task.n_rules * N_INPUTS,
         targets=run.task.targets,
         rule_positions=run.task.rule_positions,
     )
+
+
+def _of_rule(run: Run, rule: int) -> tuple[dict[str, np.ndarray], float]:
+    """The arrays of EffectiveAttention without their rule axis, and the logit's error.
+
+    Raises:
+        ArithmeticError: the terms do not add up to the logit.
+    """
+    model = cast("HookedAttention", run.model)
+    readout = model.W_readout.detach().double()
+    bias = 0.0 if model.b_readout is None else float(model.b_readout.detach())
+    logit, cache = run_model(model, run.inputs(rule), record=[PATTERN, VALUE, Z])
+    effective = effective_attention(cache[PATTERN].double(), readout)
+    value = cache[VALUE].double()
+    by_src = contributions(effective, value).sum(dim=1)
+    by_dest = dest_contributions(cache[Z].double(), readout)
+    error = max(float((terms.sum(dim=1) + bias - logit).abs().max()) for terms in (by_src, by_dest))
+    _check(error, readout, value, model.W_readout.dtype)
+    by_channel = rearrange(effective, "batch head src d_value -> batch (head d_value) src").numpy()
+    each = rearrange(value, "batch src head d_value -> batch (head d_value) src").numpy() * by_channel
+    return _arrays(run, rule, by_channel, each, by_src, by_dest), error
+
+
+def _of_rule_cls(run: Run, rule: int) -> tuple[dict[str, np.ndarray], float]:
+    """The same of a [CLS] transformer; the error is of readout · z."""
+    x, n_ctx = run.inputs(rule), run.task.n_ctx
+    _, cache = run_model(run.model, x, record=[PATTERN, VALUE, Z])
+    readout, value = local_readout(run.model, x).double(), cache[VALUE].double()
+    effective = effective_attention(cache[PATTERN].double(), readout)
+    terms = contributions(effective, value)
+    whole = einsum(cache[Z].double(), readout, "batch dest head d_value, batch dest head d_value -> batch")
+    error = float((terms.sum(dim=(1, 2)) - whole).abs().max())
+    _check(error, readout, value, cache[Z].dtype)
+    by_channel, each = effective.abs().sum(dim=-1)[..., :n_ctx].numpy(), terms[..., :n_ctx]
+    by_dest = torch.full((1, n_ctx), torch.nan, dtype=torch.float64)
+    return _arrays(run, rule, by_channel, each.numpy(), each.sum(dim=1), by_dest), error
+
+
+def _check(error: float, readout: torch.Tensor, value: torch.Tensor, dtype: torch.dtype) -> None:
+    tolerance = 1e-4 if torch.finfo(dtype).eps > 1e-8 else 1e-10
+    if error > tolerance * (1 + float(readout.abs().sum()) * max(1.0, float(value.abs().max()))):
+        raise ArithmeticError(
+            f"contributions miss the logit by {error:.3g}; the orientation of effective attention is wrong"
+        )
+
+
+def _arrays(
+    run: Run,
+    rule: int,
+    by_channel: Float[np.ndarray, "batch channel src"],
+    each: Float[np.ndarray, "batch channel src"],
+    by_src: Float[torch.Tensor, "batch src"],
+    by_dest: Float[torch.Tensor, "any_batch dest"],
+) -> dict[str, np.ndarray]:
+    low, high = bootstrap_mean(by_channel, numpy_generator(run.seed, "statistics", rule))
+    return {
+        "mean": by_channel.mean(axis=0),
+        "low": low,
+        "high": high,
+        "contribution": each.mean(axis=0),
+        "by_src": by_src.var(dim=0, correction=0).numpy(),
+        "by_dest": by_dest.var(dim=0, correction=0).numpy(),
+    }
 
 
 def plot(result: EffectiveAttention) -> "Figure":

@@ -60,7 +60,12 @@ class Run:
 
     @property
     def has_attention(self) -> bool:
-        return self.architecture == "attention"
+        return self.architecture in ("attention", "cls")
+
+    @property
+    def is_cls(self) -> bool:
+        """Whether the model is a [CLS] transformer: one query, and n_ctx + 1 keys of which the last is [CLS]'s own."""
+        return self.architecture == "cls"
 
     def inputs(self, rule: int, n: int = N_INPUTS) -> "torch.Tensor":
         """n analysis inputs with a rule in force; a stream apart from training and validation."""

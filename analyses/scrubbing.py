@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from interp.models import HookedAttention
 
 EXACT_UP_TO = 11
-"""Up to this n_ctx, all inputs and all that the paths may be given are enumerated."""
+"""Up to this n_ctx, all inputs and all that the paths may be given are enumerated, if the logit is linear in both."""
 N_SAMPLED = 2048
 """Inputs drawn above that."""
 
@@ -79,7 +79,7 @@ def scrub(model: "HookedAttention", task: Conjunction, seed: int) -> dict[str, S
     def masks(x: Tensor) -> list[tuple[Tensor, Tensor]]:
         return [(needed_bits(task, x, a), needed_bits(task, x, b)) for a, b in claims.values()]
 
-    if task.n_ctx <= EXACT_UP_TO:
+    if task.n_ctx <= EXACT_UP_TO and model.cfg.architecture == "attention":
         x = task.enumerate()
         found = scrub_exactly(model, x, task.label(x), task.bit_probability, masks(x), task.p_true)
     else:

@@ -17,9 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.runs import Run
+from interp.attribution import local_readout
 from interp.flip_routes import SIDES, flip_routes
 from interp.hooks import run as run_model
-from interp.recovery import PATTERN, VALUE, rank
+from interp.recovery import PATTERN, VALUE, flip_scores, rank
 
 if TYPE_CHECKING:
     from interp.models import HookedAttention
@@ -45,7 +46,7 @@ class SelectionSide:
         target_sides: of each target, 'key', 'query' or 'both'.
         readout_ratio: mean readout strength of the targets' rows over that of all others: |readout| times the standard
             deviation of the value, added over heads and d_value. Infinite where only the targets are read, NaN where
-            nothing is or there are no others.
+            nothing is or there are no others, and of a [CLS] transformer, which has one row.
         attention: share of the mean pattern that is on the targets, all rows alike, in [0, 1].
         read_attention: the same with heads and rows weighed by readout strength.
         read_match: whether the mean pattern so weighed has exactly the targets on top.
@@ -130,7 +131,11 @@ def why_missed(run: Run, method: str, rules: Sequence[int]) -> str:
 def _of_rule(run: Run, rule: int) -> SelectionSide:
     model, task = cast("HookedAttention", run.model), run.task
     x, targets = run.inputs(rule), list(task.targets[rule])
-    by_side = flip_routes(model, x).by_side()
+    if run.is_cls:  # the one query is the same for all inputs, so bits act as keys alone
+        zero = torch.zeros(task.n_ctx, dtype=torch.float64)
+        by_side = {"query": zero, "key": flip_scores(model, x).double(), "together": zero}
+    else:
+        by_side = flip_routes(model, x).by_side()
     flips = np.stack([by_side[side].numpy() for side in SIDES])
     whole = flips.sum(axis=0)
 
@@ -140,11 +145,13 @@ def _of_rule(run: Run, rule: int) -> SelectionSide:
 
     sides = tuple(_side(flips[:, t]) for t in targets)
     _, cache = run_model(model, x, record=[PATTERN, VALUE])
-    strength = _strength(model.W_readout.detach().double(), cache[VALUE].double())
-    by_bit = _by_bit(reduce(cache[PATTERN].double(), "batch head dest src -> batch src", "mean"), x).numpy()
-    pattern = cache[PATTERN].double().mean(dim=0)
+    onto, value = cache[PATTERN][..., : task.n_ctx].double(), cache[VALUE][:, : task.n_ctx].double()
+    readout = local_readout(model, x).double()
+    strength = _strength(readout.abs().mean(dim=0) if run.is_cls else readout, value)
+    by_bit = _by_bit(reduce(onto, "batch head dest src -> batch src", "mean"), x).numpy()
+    pattern = onto.mean(dim=0)
     read = einsum(pattern, strength, "head dest src, dest head -> src") / strength.sum()
-    ratio = _ratio(strength.sum(dim=1).numpy(), targets)
+    ratio = float("nan") if run.is_cls else _ratio(strength.sum(dim=1).numpy(), targets)
     total = whole[targets].sum()
     share = flips[:, targets].sum(axis=1) / total if total > 0 else np.full(len(SIDES), np.nan)
     return SelectionSide(

@@ -81,6 +81,26 @@ def has_axes(hook: str, over: Sequence[str]) -> bool:
     return all(axis in axes or (axis == "pos" and "dest" in axes) for axis in over)
 
 
+def all_cells(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """Room for the cells of hooks of these shapes: along each axis as many as the longest has."""
+    return tuple(max(sizes) for sizes in zip(*shapes, strict=True))
+
+
+def place_of(shape: Sequence[int], cells: Sequence[int]) -> tuple[slice, ...]:
+    """Where the cells of one hook belong in that room: the last ones, as the [CLS] token's position is the last."""
+    return tuple(slice(room - size, room) for size, room in zip(shape, cells, strict=True))
+
+
+def levelled(arrays: Sequence[np.ndarray], n_axes: int) -> list[np.ndarray]:
+    """Arrays of one hook each, whose last axes are the cells, with the same room for all; NaN where a hook has none."""
+    cells, levelled = all_cells(a.shape[a.ndim - n_axes :] for a in arrays), []
+    for a in arrays:
+        room = np.full((*a.shape[: a.ndim - n_axes], *cells), np.nan)
+        room[(..., *place_of(a.shape[a.ndim - n_axes :], cells))] = a
+        levelled.append(room)
+    return levelled
+
+
 def in_parts(
     estimate: Callable[[Float[np.ndarray, "batch cell"]], Sequence[np.ndarray]],
     values: Float[np.ndarray, "*cell batch"],

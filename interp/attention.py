@@ -30,7 +30,7 @@ def gain_attention(
 
 
 def attention_scores(
-    q: Float[Tensor, "batch pos head d_head"], k: Float[Tensor, "batch pos head d_head"]
+    q: Float[Tensor, "batch dest head d_head"], k: Float[Tensor, "batch src head d_head"]
 ) -> Float[Tensor, "batch head dest src"]:
     """q . k / sqrt(d_head) for every pair of positions (Vaswani et al. 2017, eq. 1)."""
     products = einsum(q, k, "batch dest head d_head, batch src head d_head -> batch head dest src")
@@ -71,13 +71,15 @@ def sinusoidal_encoding(n_ctx: int, d_model: int) -> Float[Tensor, "pos d_model"
 
 
 def effective_attention(
-    pattern: Float[Tensor, "batch head dest src"], readout: Float[Tensor, "dest head d_value"]
+    pattern: Float[Tensor, "batch head dest src"], readout: Float[Tensor, "*batch dest head d_value"]
 ) -> Float[Tensor, "batch head src d_value"]:
     """Sum over dest of readout[dest] * pattern[dest, src]: the weight with which each value enters the logit.
 
-    The orientation matters: it is readoutᵀ · pattern, not pattern · readout.
+    The orientation matters: it is readoutᵀ · pattern, not pattern · readout. The readout is one for all inputs, or one
+    an input (`interp.attribution.local_readout`).
     """
-    return einsum(pattern, readout, "batch head dest src, dest head d_value -> batch head src d_value")
+    batch = "batch " if readout.ndim == 4 else ""
+    return einsum(pattern, readout, f"batch head dest src, {batch}dest head d_value -> batch head src d_value")
 
 
 def contributions(

@@ -10,7 +10,7 @@ head        attention head
 dest        the query's position (a row of scores and pattern)
 src         the key's position (a column); patterns sum to 1 over src
 d_model     width of embeddings
-d_head      width of queries and keys
+d_head      width of queries and keys; of HookedCls's values, too
 d_value     width of values
 d_mlp       hidden units of an MLP
 vocab       the token's value, 0 or 1; a (src, vocab) pair is a table's column
@@ -20,6 +20,9 @@ vocab       the token's value, 0 or 1; a (src, vocab) pair is a table's column
 import re
 
 from interp.errors import BoolensError
+
+_RESIDUAL, _HEADS = ("batch", "pos", "d_model"), ("batch", "pos", "head", "d_head")
+_NORMS = ("blocks.0.ln1", "blocks.0.ln2", "ln_final")
 
 HOOK_AXES: dict[str, tuple[str, ...]] = {
     "hook_embed": ("batch", "pos", "d_model"),
@@ -31,21 +34,27 @@ HOOK_AXES: dict[str, tuple[str, ...]] = {
     "blocks.0.attn.hook_attn_scores": ("batch", "head", "dest", "src"),
     "blocks.0.attn.hook_pattern": ("batch", "head", "dest", "src"),
     "blocks.0.attn.hook_z": ("batch", "pos", "head", "d_value"),
+    "blocks.0.attn.hook_result": ("batch", "pos", "head", "d_model"),
+    **dict.fromkeys(
+        (f"blocks.0.hook_{name}" for name in ("attn_out", "resid_mid", "mlp_out", "resid_post")), _RESIDUAL
+    ),
+    **dict.fromkeys((f"{norm}.hook_{name}" for norm in _NORMS for name in ("scale", "normalized")), _RESIDUAL),
     "blocks.0.mlp.hook_pre": ("batch", "d_mlp"),
     "blocks.0.mlp.hook_post": ("batch", "d_mlp"),
     "hook_logit": ("batch",),
 }
-"""Axes by hook name. In the MLP and linear models, which take bits as numbers, hook_embed is [batch, pos]."""
+"""Axes by hook name. In the MLP and linear models, which take bits as numbers, hook_embed is [batch, pos]. In HookedCls
+mlp.hook_pre and mlp.hook_post are [batch, pos, d_mlp] and a norm's hook_scale is [batch, pos, 1]; pos and src are
+n_ctx + 1 long with the [CLS] token last, but along pos and dest what belongs to the one query (q, and all from the
+scores on) is 1 long.
+"""
 
-_RESIDUAL, _HEADS = ("batch", "pos", "d_model"), ("batch", "pos", "head", "d_head")
 _OTHER_MODELS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out", "hook_in"), _RESIDUAL),
+    "hook_in": _RESIDUAL,
     **dict.fromkeys(("hook_out", "embed.hook_out", "pos_embed.hook_out", "attn.hook_in", "attn.hook_out"), _RESIDUAL),
     **{f"{norm}.{point}": _RESIDUAL for norm in ("ln1", "ln2", "ln_final") for point in ("hook_in", "hook_out")},
-    **{f"{norm}.hook_normalized": _RESIDUAL for norm in ("ln1", "ln2", "ln_final")},
     **dict.fromkeys(("attn.q.hook_out", "attn.k.hook_out", "attn.v.hook_out", "attn.o.hook_in"), _HEADS),
     "the input": ("batch", "pos"),
-    "attn.hook_result": ("batch", "pos", "head", "d_model"),
     "mlp.hook_pre": ("batch", "pos", "d_mlp"),
     "mlp.hook_post": ("batch", "pos", "d_mlp"),
 }

@@ -4,7 +4,8 @@ The methods, averaged over the inputs given:
 
 =====================  ==============================================================================
 attention              mean pattern onto src, over dest and heads
-effective-attention    absolute readout-weighted pattern, summed over heads and d_value
+effective-attention    absolute readout-weighted pattern, summed over heads and d_value; the readout of a
+                       [CLS] transformer is each input's own (`interp.attribution.local_readout`)
 contribution           variance over inputs of effective attention × value (heads added first)
 ablation               mean absolute change of the logit when the key is removed
 patching               mean absolute change of the logit when the bit's embedding is patched from the
@@ -22,13 +23,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.attention import contributions, effective_attention
+from interp.attribution import local_readout
 from interp.errors import BoolensError
 from interp.hooks import run
 from interp.interventions import remove_each_key
 from interp.patching import patch_positions_from
 
 if TYPE_CHECKING:
-    from interp.models import AnyModel, HookedAttention
+    from interp.models import AnyModel, HookedAttention, HookedCls
 
 METHODS = ("attention", "effective-attention", "contribution", "ablation", "patching", "weights")
 PATTERN, VALUE, Z = "blocks.0.attn.hook_pattern", "blocks.0.attn.hook_v", "blocks.0.attn.hook_z"
@@ -65,30 +67,41 @@ def flip_scores(model: "AnyModel", x: Int[Tensor, "batch pos"]) -> Float[Tensor,
     An embedding depends on its own bit alone, so one run on 1 - x holds the flipped embedding of every position.
     """
     clean, _ = run(model, x)
-    return (patch_positions_from(model, x, 1 - x, "hook_embed") - clean).abs().mean(dim=1)
+    patched = patch_positions_from(model, x, 1 - x, "hook_embed")[: x.shape[1]]
+    return (patched - clean).abs().mean(dim=1)
 
 
-def head_scores(model: "HookedAttention", x: Int[Tensor, "batch pos"]) -> dict[str, Float[Tensor, "head pos"]]:
+def head_scores(
+    model: "HookedAttention | HookedCls", x: Int[Tensor, "batch pos"]
+) -> dict[str, Float[Tensor, "head pos"]]:
     """The scores 'attention', 'effective-attention' and 'contribution' of each head by itself."""
-    _, cache = run(model, x, record=[PATTERN, VALUE])
-    effective = effective_attention(cache[PATTERN], model.W_readout.detach())
+    pattern, effective, contribution, _ = _read(model, x)
     return {
-        "attention": cache[PATTERN].mean(dim=(0, 2)),
+        "attention": pattern.mean(dim=(0, 2)),
         "effective-attention": effective.abs().sum(dim=3).mean(dim=0),
-        "contribution": contributions(effective, cache[VALUE]).var(dim=0, correction=0),
+        "contribution": contribution.var(dim=0, correction=0),
     }
 
 
-def attention_method_scores(model: "HookedAttention", x: Int[Tensor, "batch pos"]) -> dict[str, Float[Tensor, " pos"]]:
+def attention_method_scores(
+    model: "HookedAttention | HookedCls", x: Int[Tensor, "batch pos"]
+) -> dict[str, Float[Tensor, " pos"]]:
     """The scores 'attention', 'effective-attention', 'contribution' and, with two keys or more, 'ablation'."""
-    clean, cache = run(model, x, record=[PATTERN, VALUE])
-    effective = effective_attention(cache[PATTERN], model.W_readout.detach())
-    contribution = contributions(effective, cache[VALUE])
+    pattern, effective, contribution, clean = _read(model, x)
     scores = {
-        "attention": cache[PATTERN].mean(dim=(0, 1, 2)),
+        "attention": pattern.mean(dim=(0, 1, 2)),
         "effective-attention": effective.abs().sum(dim=(1, 3)).mean(dim=0),
         "contribution": contribution.sum(dim=1).var(dim=0, correction=0),
     }
     if x.shape[1] > 1:
-        scores["ablation"] = (remove_each_key(model, x) - clean).abs().mean(dim=1)
+        removed = remove_each_key(model, x)[: x.shape[1]]
+        scores["ablation"] = (removed - clean).abs().mean(dim=1)
     return scores
+
+
+def _read(model: "HookedAttention | HookedCls", x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Pattern, effective attention and contributions onto the bits (a [CLS] token's own key left out); the logits."""
+    clean, cache = run(model, x, record=[PATTERN, VALUE])
+    pattern = cache[PATTERN][..., : x.shape[1]]
+    effective = effective_attention(pattern, local_readout(model, x))
+    return pattern, effective, contributions(effective, cache[VALUE][:, : x.shape[1]]), clean

@@ -29,6 +29,7 @@ from torch.nn.functional import softplus
 from interp.attention import effective_attention
 from interp.errors import BoolensError
 from interp.hooks import run
+from interp.interventions import patch
 from interp.patching import UndefinedWarning
 from interp.tables import attention_tables, columns
 
@@ -84,7 +85,12 @@ def path_logits(
 def paired_path_logits(
     model: "HookedAttention", pattern: Int[Tensor, "batch pos"], value: Int[Tensor, "batch pos"]
 ) -> Float[Tensor, " batch"]:
-    """The logit for each input for the pattern with the input for the values in the same row."""
+    """The logit for each input for the pattern with the input for the values in the same row.
+
+    Of a model with an MLP or norm behind attention, by its own forward pass with the pattern of the one input.
+    """
+    if model.cfg.architecture != "attention":
+        return run(model, value, [patch(PATTERN, run(model, pattern, record=[PATTERN])[1][PATTERN])])[0]
     weights, values, bias = _paths(model, pattern, value)
     return einsum(weights, values, "batch head src d_value, head batch src d_value -> batch") + bias
 

@@ -11,6 +11,8 @@ from interp.interventions.edits import Edit, edit_of
 from interp.interventions.sweeps import sweep
 from interp.interventions.values import SCORES, Patch, RemoveKey
 
+SAID_ELSEWHERE = ("hook_scale", "hook_normalized", "hook_result", "attn_out", "resid_mid", "resid_post")
+
 
 def patch(hook: str, values: Tensor, *, pos: int | None = None, head: int | None = None) -> Edit:
     """Replace the activation at `hook` by `values`, everywhere or at one position and/or head.
@@ -53,5 +55,9 @@ def remove_each_key(model: Any, x: Int[Tensor, "batch pos"]) -> Float[Tensor, "p
 
 
 def positional_hooks(names: Sequence[str]) -> list[str]:
-    """Those hook points whose activations have a position axis, scores left out (a score of 0 is not an absence)."""
-    return [n for n in names if {"pos", "dest"} & set(HOOK_AXES[n]) and n != SCORES]
+    """Those hook points whose activations have a position axis and that say something of their own.
+
+    Scores are left out (a score of 0 is not an absence), and in a [CLS] transformer what its other points say: a norm's
+    scale and output, a head's result, which is z through W_O, and the residual stream after attention.
+    """
+    return [n for n in names if {"pos", "dest"} & set(HOOK_AXES[n]) and n != SCORES and not n.endswith(SAID_ELSEWHERE)]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig
+from interp.config import AttentionConfig, ClsConfig, LinearConfig, MLPConfig, ModelConfig
 from interp.models import AnyModel, build_model
 from interp.stack import Inputs, ParameterBlock, stack_gradient, stack_logits
 
@@ -19,11 +19,15 @@ Case = tuple[list[AnyModel], Tensor, Tensor]
 @st.composite
 def configs(draw: st.DrawFn) -> ModelConfig:
     n_ctx = draw(st.integers(1, 6))
-    kind = draw(st.sampled_from(["attention", "attention", "mlp", "linear"]))
+    kind = draw(st.sampled_from(["attention", "attention", "cls", "cls", "mlp", "linear"]))
     if kind == "mlp":
         return MLPConfig(n_ctx, d_mlp=draw(st.integers(1, 9)))
     if kind == "linear":
         return LinearConfig(n_ctx)
+    if kind == "cls":
+        sizes = {name: draw(st.integers(1, 3)) for name in ("n_heads", "d_head")}
+        flags = {name: draw(st.booleans()) for name in ("norm", "bias")}
+        return ClsConfig(n_ctx, d_model=draw(st.integers(2, 5)), d_mlp=draw(st.integers(0, 4)), **sizes, **flags)
     return AttentionConfig(
         n_ctx=n_ctx,
         d_model=draw(st.integers(1, 4)),

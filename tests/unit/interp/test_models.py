@@ -1,4 +1,4 @@
-"""The three hooked models: sizes, hook points, inputs, initialisation, and the function they compute."""
+"""The hooked models (test_cls.py has the [CLS] transformer): sizes, hook points, inputs, initialisation, function."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.axes import HOOK_AXES
-from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig
+from interp.config import AttentionConfig, ClsConfig, LinearConfig, MLPConfig, ModelConfig
 from interp.errors import BoolensError
 from interp.hooks import run
 from interp.models import HookedAttention, HookedLinear, HookedMLP, build_model
@@ -92,7 +92,8 @@ class TestArchitecture:
         assert torch.equal(cache["hook_logit"], logits)
 
     def test_every_documented_hook_point_exists(self) -> None:
-        assert set(HOOK_AXES) == {name for names in POINTS.values() for name in names}
+        cls = build_model(ClsConfig(n_ctx=5)).hook_names  # see test_cls.py
+        assert set(HOOK_AXES) == {name for names in (*POINTS.values(), cls) for name in names}
 
     @pytest.mark.parametrize("bias", [False, True])
     def test_activations_of_each_point_are_what_it_is_named_for(
