@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from analyses.results import Rows
+from analyses.results import Rows, strongest
 from analyses.runs import Run
 from interp.hooks import run as run_model
 from interp.plots import plot_attention_patterns
@@ -79,13 +79,15 @@ def compute(run: Run) -> AttentionPatterns:
 
 
 def plot(result: AttentionPatterns) -> "Figure":
+    shown = strongest(result.mean)
     return plot_attention_patterns(
-        result.per_sample,
+        result.per_sample[:, shown],
         result.label,
         result.rule,
-        result.mean,
-        result.sd,
-        result.heatmap,
+        result.mean[:, shown],
+        result.sd[:, shown],
+        result.heatmap[:, shown],
+        heads=shown,
         targets=result.targets,
         rule_positions=result.rule_positions,
     )

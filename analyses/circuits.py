@@ -2,6 +2,9 @@
 
 The QK and OV table of every head, centred by row and split into parts (`interp.circuits` says how), and the readout.
 result.json has the tables whole; data.csv, a row a cell, has at most MOST_ROWS of them and result.json says which.
+
+A [CLS] transformer has one query, so `dest` and its vocab are 1 long; its own key is left out. With norms its readout
+on the direct path depends on the input (`interp.readout`): OV is that of the mean over the analysis inputs.
 """
 
 from collections.abc import Iterator
@@ -15,13 +18,15 @@ from jaxtyping import Float, Int
 from analyses.results import Rows, position_role
 from analyses.runs import Run
 from interp.circuits import PARTS, Circuit, effective_rank, numerical_rank, ov_circuit, qk_circuit
-from interp.plots import plot_circuits
-from interp.tables import attention_tables
+from interp.cls_flips import ClsColumns
+from interp.plots import plot_circuits, plot_query_circuits
+from interp.readout import direct_readout
+from interp.tables import Tables, attention_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from interp.models import HookedAttention
+    from interp.models import HookedAttention, HookedCls
 
 NAME = "circuits"
 MOST_ROWS = 200_000
@@ -83,13 +88,14 @@ class Circuits:
         return Rows([*columns, *(part.replace("-", "_") for part in PARTS)], list(self._rows()))
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        roles = [self.role(pos) for pos in range(len(self.readout))]
+        roles = [self.role(pos) for pos in range(self.value.shape[1])]
         for name, circuit, cells in zip(("QK", "OV"), (self.qk, self.ov), self._written()[1], strict=True):
             table = circuit.table
             for cell in map(tuple, cells.tolist()):
                 h, dest, u, src, v = cell
                 dest_vocab = u if name == "QK" else None
-                where = (name, h, dest, dest_vocab, roles[dest], src, v, roles[src])
+                of_dest = roles[dest] if len(self.readout) == len(roles) else "[CLS]"
+                where = (name, h, dest, dest_vocab, of_dest, src, v, roles[src])
                 yield (*where, table[cell], *circuit.parts[:, h, dest, u, src, v])
 
     def _written(self) -> tuple[str, list[Int[np.ndarray, "cell axis"]]]:
@@ -101,8 +107,9 @@ class Circuits:
         tables = [self.qk.table, self.ov.table]
         if sum(table.size for table in tables) <= MOST_ROWS:
             return "all cells", [np.argwhere(np.ones(table.shape, dtype=bool)) for table in tables]
-        named = np.array([self.role(pos) != "other" for pos in range(len(self.readout))])
-        of_either = named[:, None, None, None] | named[:, None]
+        named = np.array([self.role(pos) != "other" for pos in range(self.value.shape[1])])
+        of_dest = named if len(self.readout) == len(named) else np.array([False])
+        of_either = of_dest[:, None, None, None] | named[:, None]
         chosen = [np.broadcast_to(of_either, table.shape) for table in tables]
         if 0 < sum(int(cells.sum()) for cells in chosen) <= MOST_ROWS:
             return "cells whose dest or src is a target or a rule position", [np.argwhere(cells) for cells in chosen]
@@ -123,7 +130,7 @@ def applies(run: Run) -> bool:
 
 def compute(run: Run) -> Circuits:
     with torch.no_grad():
-        tables = attention_tables(cast("HookedAttention", run.model), torch.float64)
+        tables = _cls_tables(run) if run.is_cls else attention_tables(cast("HookedAttention", run.model), torch.float64)
         value = tables.value.unflatten(1, (-1, 2))
         return Circuits(
             qk=_decomposed(qk_circuit(tables)),
@@ -134,6 +141,16 @@ def compute(run: Run) -> Circuits:
             targets=run.task.targets,
             rule_positions=run.task.rule_positions,
         )
+
+
+def _cls_tables(run: Run) -> Tables:
+    """Of the one query, on the bits' columns."""
+    model = cast("HookedCls", run.model)
+    columns = ClsColumns(model)
+    x = torch.cat([run.inputs(rule) for rule in range(run.task.n_rules)])
+    readout = direct_readout(model, x).double().mean(dim=0)
+    bias = readout.new_zeros(()) if model.b_readout is None else model.b_readout.double()
+    return Tables(columns.scores[0, :, None, :-1], columns.values[0, :, :-1], readout, bias)
 
 
 def _decomposed(circuit: Circuit) -> Decomposed:
@@ -149,6 +166,11 @@ def _decomposed(circuit: Circuit) -> Decomposed:
 
 
 def plot(result: Circuits) -> "Figure":
+    if len(result.readout) != result.value.shape[1]:
+        return plot_query_circuits(
+            result.qk.table[:, 0, 0], result.ov.table[:, 0, 0], targets=result.targets,
+            rule_positions=result.rule_positions,
+        )  # fmt: skip
     return plot_circuits(
         result.qk.table,
         result.ov.table[:, :, 0],

@@ -6,9 +6,9 @@ a model may pick its targets on either side: as keys whose values enter the logi
 they attend to. So the variance over inputs of both sums' terms is given, by src and by dest, with the positions on top;
 and each bit's flip is split exactly into what it does as query and as key (`analyses.selection_side`).
 
-A [CLS] transformer has one row, and what z adds to its logit differs between inputs where there is a norm or an MLP.
-There the readout is each input's own (`interp.attribution.local_readout`), a head is one channel, the weights of its
-dimensions added up in size, and the terms add up to readout · z instead of the logit. [CLS]'s own key is left out.
+A [CLS] transformer has one row, whose readout is that of the direct path (`interp.readout.direct_readout`): with norms
+each input's own. A head is one channel, the weights of its dimensions added up in size. What the terms of the bits
+leave of the logit, by [CLS]'s own key and residual stream and by the MLP, is `beside`.
 """
 
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ import torch
 from einops import einsum, rearrange
 from jaxtyping import Float
 
-from analyses.results import Rows
+from analyses.results import Rows, strongest
 from analyses.runs import N_INPUTS, Run
 from analyses.selection_side import SelectionSide, selection_sides
 from interp.attention import contributions, dest_contributions, effective_attention
-from interp.attribution import local_readout
 from interp.flip_routes import SIDES
 from interp.hooks import run as run_model
 from interp.plots import plot_effective_attention
+from interp.readout import direct_readout
 from interp.recovery import PATTERN, VALUE, Z, rank
 from interp.seeds import numpy_generator
 from interp.statistics import bootstrap_mean
@@ -52,8 +52,10 @@ class EffectiveAttention:
         by_src, by_dest: variance over inputs of the logit's terms, summed by key and by query; logit². Of a [CLS]
             transformer by_dest is NaN.
         sides: of each rule, whether the targets act as keys or as queries, and each bit's flip by side.
+        beside: mean and standard deviation over inputs of the logit less the sum of the bits' terms: the bias, and in a
+            [CLS] transformer all that reaches the logit otherwise; logit.
         logit_error: largest |sum of contributions + bias − logit| over all inputs, by src or by dest; of a [CLS]
-            transformer of their sum, [CLS]'s own included, − readout · z.
+            transformer of their sum, with [CLS]'s own key, − readout · z.
     """
 
     channels: tuple[str, ...]
@@ -63,6 +65,7 @@ class EffectiveAttention:
     contribution: Float[np.ndarray, "rule channel src"]
     by_src: Float[np.ndarray, "rule src"]
     by_dest: Float[np.ndarray, "rule dest"]
+    beside: Float[np.ndarray, "rule 2"]
     sides: tuple[SelectionSide, ...]
     logit_error: float
     n_inputs: int
@@ -111,6 +114,7 @@ class EffectiveAttention:
             "selection": selection,
             "by_src": self.by_src,
             "by_dest": self.by_dest,
+            "beside": [{"mean": mean, "sd": sd} for mean, sd in self.beside.tolist()],
             "flips": dict(zip(SIDES, self.flips.swapaxes(0, 1), strict=True)),
             **{n: getattr(self, n) for n in names},
         }
@@ -173,14 +177,14 @@ def _of_rule(run: Run, rule: int) -> tuple[dict[str, np.ndarray], float]:
     _check(error, readout, value, model.W_readout.dtype)
     by_channel = rearrange(effective, "batch head src d_value -> batch (head d_value) src").numpy()
     each = rearrange(value, "batch src head d_value -> batch (head d_value) src").numpy() * by_channel
-    return _arrays(run, rule, by_channel, each, by_src, by_dest), error
+    return _arrays(run, rule, by_channel, each, by_src, by_dest, logit), error
 
 
 def _of_rule_cls(run: Run, rule: int) -> tuple[dict[str, np.ndarray], float]:
     """The same of a [CLS] transformer; the error is of readout · z."""
     x, n_ctx = run.inputs(rule), run.task.n_ctx
-    _, cache = run_model(run.model, x, record=[PATTERN, VALUE, Z])
-    readout, value = local_readout(run.model, x).double(), cache[VALUE].double()
+    logit, cache = run_model(run.model, x, record=[PATTERN, VALUE, Z])
+    readout, value = direct_readout(cast(Any, run.model), x).double(), cache[VALUE].double()
     effective = effective_attention(cache[PATTERN].double(), readout)
     terms = contributions(effective, value)
     whole = einsum(cache[Z].double(), readout, "batch dest head d_value, batch dest head d_value -> batch")
@@ -188,7 +192,7 @@ def _of_rule_cls(run: Run, rule: int) -> tuple[dict[str, np.ndarray], float]:
     _check(error, readout, value, cache[Z].dtype)
     by_channel, each = effective.abs().sum(dim=-1)[..., :n_ctx].numpy(), terms[..., :n_ctx]
     by_dest = torch.full((1, n_ctx), torch.nan, dtype=torch.float64)
-    return _arrays(run, rule, by_channel, each.numpy(), each.sum(dim=1), by_dest), error
+    return _arrays(run, rule, by_channel, each.numpy(), each.sum(dim=1), by_dest, logit), error
 
 
 def _check(error: float, readout: torch.Tensor, value: torch.Tensor, dtype: torch.dtype) -> None:
@@ -206,9 +210,12 @@ def _arrays(
     each: Float[np.ndarray, "batch channel src"],
     by_src: Float[torch.Tensor, "batch src"],
     by_dest: Float[torch.Tensor, "any_batch dest"],
+    logit: Float[torch.Tensor, " batch"],
 ) -> dict[str, np.ndarray]:
     low, high = bootstrap_mean(by_channel, numpy_generator(run.seed, "statistics", rule))
+    beside = logit.double() - by_src.sum(dim=1)
     return {
+        "beside": np.array([float(beside.mean()), float(beside.std(correction=0))]),
         "mean": by_channel.mean(axis=0),
         "low": low,
         "high": high,
@@ -219,16 +226,17 @@ def _arrays(
 
 
 def plot(result: EffectiveAttention) -> "Figure":
+    shown = strongest(result.mean)
     return plot_effective_attention(
-        result.mean,
-        result.low,
-        result.high,
-        result.contribution,
+        result.mean[:, shown],
+        result.low[:, shown],
+        result.high[:, shown],
+        result.contribution[:, shown],
         by_src=result.by_src,
         by_dest=result.by_dest,
         flips=result.flips,
         sides=FLIPS,
-        channels=result.channels,
+        channels=[result.channels[c] for c in shown],
         targets=result.targets,
         rule_positions=result.rule_positions,
     )

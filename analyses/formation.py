@@ -22,17 +22,21 @@ from interp.formation import (
     flip_scores_of,
     label_measures,
     lock_on,
+    pattern_measures,
     precision,
     with_flips,
 )
+from interp.hooks import run as run_model
 from interp.plots import plot_formation
+from interp.readout import direct_readout
+from interp.recovery import PATTERN
 from interp.stack import Inputs, ParameterBlock, stack_logits
 from interp.tables import attention_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from interp.models import AnyModel, HookedAttention
+    from interp.models import AnyModel, HookedAttention, HookedCls
 
 NAME = "formation"
 MISSING = "it has no snapshots from step 0 on; train it with --snapshot-every N"
@@ -138,6 +142,9 @@ class Probe:
             with torch.no_grad():
                 tables = attention_tables(cast("HookedAttention", model))
                 found |= attention_measures(tables, self.x, self.is_target)
+        elif model.cfg.architecture == "cls":
+            pattern = run_model(model, self.x, record=[PATTERN])[1][PATTERN]
+            found |= pattern_measures(pattern, direct_readout(cast("HookedCls", model), self.x), self.is_target)
         precisions = [
             precision(flip_scores_of(logit, task.n_ctx).numpy(), targets, task.candidates)
             for logit, targets in zip(by_rule, task.targets, strict=True)

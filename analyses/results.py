@@ -6,6 +6,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+from jaxtyping import Float
+
 from analyses.runs import Run
 from interp.errors import BoolensError
 from interp.files import plain, write_csv, write_json
@@ -32,6 +35,8 @@ NAMES = (
     "abstraction",
 )
 """Every analysis, in the order in which they run; each is the module of the same name with underscores."""
+MOST_SHOWN = 4
+"""Heads (or channels) of a model in one figure; of more, those that differ most between positions."""
 SWEEPING = ("ablation", "activation-patching", "attribution")
 """Those whose `compute` takes SweepOptions too."""
 
@@ -49,6 +54,12 @@ def position_role(pos: int, targets: Sequence[Sequence[int]], rule_positions: Se
     if pos in rule_positions:
         return "rule"
     return "target" if any(pos in entry for entry in targets) else "other"
+
+
+def strongest(values: Float[np.ndarray, "rule channel pos"]) -> list[int]:
+    """The channels that a figure shows, in order: MOST_SHOWN, those that vary most over positions, or all."""
+    spread = np.nanstd(values, axis=-1).sum(axis=0)
+    return sorted(np.argsort(-spread, kind="stable")[:MOST_SHOWN].tolist())
 
 
 class Result(Protocol):

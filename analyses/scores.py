@@ -12,7 +12,7 @@ from interp.seeds import torch_generator
 
 if TYPE_CHECKING:
     from interp.flips import FlipEffects
-    from interp.models import HookedAttention
+    from interp.models import HookedAttention, HookedCls
 
 EXACT_UP_TO = 22
 """Up to this many free bits `weights` is exact: 2**22 inputs take 0.2 s and 32 MiB a rule with one head."""
@@ -42,7 +42,7 @@ def _scores_of_rule(run: Run, rule: int, looks: int | None) -> RuleScores:
     scores = {"patching": flip_scores(run.model, x).double().numpy()}
     if not run.has_attention:
         return RuleScores(scores, {}, None)
-    model = cast("HookedAttention", run.model)
+    model = cast("HookedAttention | HookedCls", run.model)
     scores |= {name: s.double().numpy() for name, s in attention_method_scores(model, x).items()}
     weights = weights_effects(run, model, rule, looks)
     heads = head_scores(model, x) if model.cfg.n_heads > 1 else {}
@@ -50,7 +50,9 @@ def _scores_of_rule(run: Run, rule: int, looks: int | None) -> RuleScores:
     return RuleScores({**scores, "weights": weights.mean}, by_head, weights)
 
 
-def weights_effects(run: Run, model: "HookedAttention", rule: int, looks: int | None = None) -> "FlipEffects":
+def weights_effects(
+    run: Run, model: "HookedAttention | HookedCls", rule: int, looks: int | None = None
+) -> "FlipEffects":
     """The expected change by a flip, from float64 tables: exact where all inputs are in reach, else sampled."""
     import torch
 
@@ -58,19 +60,26 @@ def weights_effects(run: Run, model: "HookedAttention", rule: int, looks: int | 
     from interp.tables import attention_tables
 
     task = run.task
-    x = [0] * task.n_ctx
-    for position, bit in zip(task.rule_positions, task.rule_bits(rule), strict=True):
-        x[position] = bit
-    with torch.no_grad():
-        tables = attention_tables(model, torch.float64)
-    if len(task.candidates) <= EXACT_UP_TO:
-        return exact_flip_effects(tables, x, task.candidates, task.bit_probability)
     generator = torch_generator(run.seed, "analysis", rule, 1)
 
     def draw(n: int) -> torch.Tensor:
         return task.sample(n, generator, rule=rule)
 
     s = len(task.targets[rule])
+    x = [0] * task.n_ctx
+    for position, bit in zip(task.rule_positions, task.rule_bits(rule), strict=True):
+        x[position] = bit
+    if run.is_cls:
+        from interp.cls_flips import cls_flip_effects
+
+        chance = task.bit_probability
+        return cls_flip_effects(
+            cast("HookedCls", model), draw, x, task.candidates, chance, s, level=LEVEL, looks=looks or LOOKS
+        )
+    with torch.no_grad():
+        tables = attention_tables(cast("HookedAttention", model), torch.float64)
+    if len(task.candidates) <= EXACT_UP_TO:
+        return exact_flip_effects(tables, x, task.candidates, task.bit_probability)
     return sampled_flip_effects(tables, draw, x, task.candidates, s, level=LEVEL, looks=looks or LOOKS)
 
 

@@ -17,9 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from analyses.runs import Run
-from interp.attribution import local_readout
 from interp.flip_routes import SIDES, flip_routes
 from interp.hooks import run as run_model
+from interp.readout import direct_readout
 from interp.recovery import PATTERN, VALUE, flip_scores, rank
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _of_rule(run: Run, rule: int) -> SelectionSide:
     sides = tuple(_side(flips[:, t]) for t in targets)
     _, cache = run_model(model, x, record=[PATTERN, VALUE])
     onto, value = cache[PATTERN][..., : task.n_ctx].double(), cache[VALUE][:, : task.n_ctx].double()
-    readout = local_readout(model, x).double()
+    readout = direct_readout(model, x).double()
     strength = _strength(readout.abs().mean(dim=0) if run.is_cls else readout, value)
     by_bit = _by_bit(reduce(onto, "batch head dest src -> batch src", "mean"), x).numpy()
     pattern = onto.mean(dim=0)

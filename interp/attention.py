@@ -76,7 +76,7 @@ def effective_attention(
     """Sum over dest of readout[dest] * pattern[dest, src]: the weight with which each value enters the logit.
 
     The orientation matters: it is readoutᵀ · pattern, not pattern · readout. The readout is one for all inputs, or one
-    an input (`interp.attribution.local_readout`).
+    an input (`interp.readout.direct_readout`).
     """
     batch = "batch " if readout.ndim == 4 else ""
     return einsum(pattern, readout, f"batch head dest src, {batch}dest head d_value -> batch head src d_value")

@@ -191,19 +191,6 @@ def _attribute(
     return Attribution(estimate, exact, whole)
 
 
-def local_readout(model: Any, x: Int[Tensor, "batch pos"]) -> Float[Tensor, "*batch dest head d_value"]:
-    """What a unit of z adds to the logit: W_readout of a HookedAttention, else the gradient at each input.
-
-    Of a [CLS] transformer without norm and MLP the gradient is W_O · W_readout on all inputs; of others it holds near
-    each input's own z.
-    """
-    readout = getattr(model, "W_readout", None)
-    if isinstance(readout, Tensor) and readout.ndim == 3:
-        return readout.detach()
-    hook = "blocks.0.attn.hook_z"
-    return _gradient(model, x, hook, _recorded(model, x, hook, None)[1], None)
-
-
 def _axes(hook: str, n_axes: int, over: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The activation's axes, and those in `over` by the same names."""
     names = hook_axes(hook, n_axes)

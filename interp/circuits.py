@@ -57,8 +57,10 @@ class Circuit:
 
 
 def qk_circuit(tables: Tables) -> Circuit:
-    """The QK circuit, exact; cost O(head · T²)."""
-    return _split(rearrange(tables.scores, "head (dest u) (src v) -> head dest u src v", u=2, v=2))
+    """The QK circuit, exact; cost O(head · T²). Of a single query (a [CLS] token's), query_vocab is 1 long."""
+    n_queries = tables.scores.shape[1]
+    u = 1 if n_queries == 1 else 2
+    return _split(rearrange(tables.scores, "head (dest u) (src v) -> head dest u src v", u=u, v=2))
 
 
 def ov_circuit(tables: Tables) -> Circuit:

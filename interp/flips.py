@@ -62,11 +62,17 @@ def exact_flip_effects(
     row, chosen = checked_cube(tables.n_ctx, x, free)
     if len(probability) != tables.n_ctx:
         raise BoolensError(f"{len(probability)} probabilities for {tables.n_ctx} positions; give one each")
-    logits = cube_logits(tables, row, chosen)
-    cut = (len(chosen) + 1) // 2
-    outer, inner = (_products(np.array([probability[pos] for pos in part])) for part in (chosen[:cut], chosen[cut:]))
-    mean = np.full(tables.n_ctx, math.nan)
-    mean[chosen] = _cube_differences(logits.reshape(len(outer), len(inner)), outer, inner)[: len(chosen)]
+    return cube_flip_effects(cube_logits(tables, row, chosen), chosen, probability)
+
+
+def cube_flip_effects(
+    logits: Float[np.ndarray, " input"], free: Sequence[int], probability: Sequence[float]
+) -> FlipEffects:
+    """The same from the logits of a cube (`interp.cube.cube_logits`), whose free positions are these, in that order."""
+    cut = (len(free) + 1) // 2
+    outer, inner = (_products(np.array([probability[pos] for pos in part])) for part in (free[:cut], free[cut:]))
+    mean = np.full(len(probability), math.nan)
+    mean[list(free)] = _cube_differences(logits.reshape(len(outer), len(inner)), outer, inner)[: len(free)]
     return FlipEffects(mean, mean, mean, len(logits))
 
 
@@ -109,13 +115,42 @@ def sampled_flip_effects(
     looks = min(looks, max(1, (most // first).bit_length()))
     weighted = column_weights(tables, row, chosen)
     largest = flip_bounds(tables, row, chosen)[chosen]
-    log_term = math.log(4 * len(chosen) * looks / (1 - level))
-    n, total, squares = 0, np.zeros(len(chosen)), np.zeros(len(chosen))
+
+    def changes(inputs: Int[Tensor, "batch pos"]) -> Float[np.ndarray, "batch free"]:
+        return flip_changes(tables, inputs, chosen, weighted)[:, chosen]
+
+    found = until_separated(changes, draw, largest, s, first=first, looks=looks, level=level)
+    return on_positions(found, chosen, tables.n_ctx)
+
+
+def until_separated(
+    changes: Callable[[Int[Tensor, "batch pos"]], Float[np.ndarray, "batch free"]],
+    draw: Callable[[int], Int[Tensor, "batch pos"]],
+    largest: Float[np.ndarray, " free"],
+    s: int,
+    *,
+    first: int,
+    looks: int,
+    level: float,
+) -> FlipEffects:
+    """As `sampled_flip_effects`, of the free positions alone.
+
+    Args:
+        changes: from inputs to the change of the logit by each free position's flip.
+        draw: from a number to that many independent inputs.
+        largest: upper bounds on |change|.
+        s: size of the index set looked for.
+        first: inputs of the first look; each further one doubles their number.
+        looks, level: as there.
+    """
+    n_free = len(largest)
+    log_term = math.log(4 * n_free * looks / (1 - level))
+    n, total, squares = 0, np.zeros(n_free), np.zeros(n_free)
     mean = low = high = total
     separated = False
     for look in range(looks):
-        changes = flip_changes(tables, draw(first << max(look - 1, 0)), chosen, weighted)[:, chosen]
-        n, total, squares = n + len(changes), total + np.abs(changes).sum(axis=0), squares + (changes**2).sum(axis=0)
+        found = changes(draw(first << max(look - 1, 0)))
+        n, total, squares = n + len(found), total + np.abs(found).sum(axis=0), squares + (found**2).sum(axis=0)
         mean = total / n
         variance = np.maximum(squares - n * mean**2, 0) / (n - 1)
         width = np.sqrt(2 * variance * log_term / n) + 7 * largest * log_term / (3 * (n - 1))
@@ -124,9 +159,14 @@ def sampled_flip_effects(
         separated = bool(low[order[:s]].min() > high[order[s:]].max(initial=-math.inf))
         if separated:
             break
-    by_pos = np.full((3, tables.n_ctx), math.nan)
-    by_pos[:, chosen] = mean, low, high
-    return FlipEffects(by_pos[0], by_pos[1], by_pos[2], n, separated)
+    return FlipEffects(mean, low, high, n, separated)
+
+
+def on_positions(found: FlipEffects, free: Sequence[int], n_ctx: int) -> FlipEffects:
+    """The same with NaN at positions that are not free."""
+    by_pos = np.full((3, n_ctx), math.nan)
+    by_pos[:, list(free)] = found.mean, found.low, found.high
+    return FlipEffects(by_pos[0], by_pos[1], by_pos[2], found.n_inputs, found.separated)
 
 
 def flip_changes(

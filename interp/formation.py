@@ -67,14 +67,27 @@ def attention_measures(
         tables.scores[:, column[:, :, None], column[:, None, :]].softmax(dim=-1),
         "head batch dest src -> batch head dest src",
     )
-    effective = effective_attention(pattern, tables.readout).abs().sum(dim=(1, 3))
+    return pattern_measures(pattern, tables.readout, is_target)
+
+
+def pattern_measures(
+    pattern: Float[Tensor, "batch head dest src"],
+    readout: Float[Tensor, "*batch dest head d_value"],
+    is_target: Bool[Tensor, "batch pos"],
+) -> dict[str, float]:
+    """The same from a pattern, whose src may go on after the inputs' positions, as with a [CLS] token's own key.
+
+    The entropy is over all keys; the readout is one for all inputs or one an input.
+    """
+    n_keys = pattern.shape[-1]
+    onto_bits = pattern[..., : is_target.shape[1]]
+    effective = effective_attention(onto_bits, readout).abs().sum(dim=(1, 3))
     total = effective.sum(dim=1)
-    n_ctx = x.shape[1]
     return {
-        "attention-entropy": float(torch.special.entr(pattern).sum(dim=-1).mean()) / math.log(n_ctx)
-        if n_ctx > 1
+        "attention-entropy": float(torch.special.entr(pattern).sum(dim=-1).mean()) / math.log(n_keys)
+        if n_keys > 1
         else math.nan,
-        "attention-on-targets": float((pattern * is_target[:, None, None]).sum(dim=-1).mean()),
+        "attention-on-targets": float((onto_bits * is_target[:, None, None]).sum(dim=-1).mean()),
         "effective-on-targets": float(((effective * is_target).sum(dim=1) / total).mean()),
     }
 

@@ -5,7 +5,7 @@ The methods, averaged over the inputs given:
 =====================  ==============================================================================
 attention              mean pattern onto src, over dest and heads
 effective-attention    absolute readout-weighted pattern, summed over heads and d_value; the readout of a
-                       [CLS] transformer is each input's own (`interp.attribution.local_readout`)
+                       [CLS] transformer is each input's own (`interp.readout.direct_readout`)
 contribution           variance over inputs of effective attention × value (heads added first)
 ablation               mean absolute change of the logit when the key is removed
 patching               mean absolute change of the logit when the bit's embedding is patched from the
@@ -23,11 +23,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.attention import contributions, effective_attention
-from interp.attribution import local_readout
 from interp.errors import BoolensError
 from interp.hooks import run
 from interp.interventions import remove_each_key
 from interp.patching import patch_positions_from
+from interp.readout import direct_readout
 
 if TYPE_CHECKING:
     from interp.models import AnyModel, HookedAttention, HookedCls
@@ -103,5 +103,5 @@ def _read(model: "HookedAttention | HookedCls", x: Tensor) -> tuple[Tensor, Tens
     """Pattern, effective attention and contributions onto the bits (a [CLS] token's own key left out); the logits."""
     clean, cache = run(model, x, record=[PATTERN, VALUE])
     pattern = cache[PATTERN][..., : x.shape[1]]
-    effective = effective_attention(pattern, local_readout(model, x))
+    effective = effective_attention(pattern, direct_readout(model, x))
     return pattern, effective, contributions(effective, cache[VALUE][:, : x.shape[1]]), clean

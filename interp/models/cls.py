@@ -121,6 +121,8 @@ class HookedCls(HookedModel[ClsConfig]):
     [d_model]; W_readout [d_model], b_readout [].
     """
 
+    ln_final: LayerNorm | None
+
     def __init__(self, cfg: ClsConfig, generator: torch.Generator | None = None) -> None:
         """Initialise from `generator` (seed 0 when it is None); the global random state is not touched."""
         super().__init__(cfg)

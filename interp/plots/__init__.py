@@ -4,7 +4,7 @@ from interp.plots.abstraction import plot_abstraction
 from interp.plots.attention import plot_attention_patterns
 from interp.plots.attribution import plot_attribution
 from interp.plots.certificate import plot_certificate, plot_certificates
-from interp.plots.circuits import plot_circuits
+from interp.plots.circuits import plot_circuits, plot_query_circuits
 from interp.plots.claims import plot_claims
 from interp.plots.compare import Measure, plot_comparison
 from interp.plots.effective import plot_effective_attention
@@ -35,6 +35,7 @@ __all__ = [
     "plot_maps",
     "plot_order",
     "plot_patching",
+    "plot_query_circuits",
     "plot_samples",
     "plot_target_recovery",
     "save_figure",

@@ -29,6 +29,7 @@ def plot_attention_patterns(
     *,
     targets: Sequence[Sequence[int]],
     rule_positions: Sequence[int] = (),
+    heads: Sequence[int] | None = None,
 ) -> Figure:
     """One row a (rule, head): every sample's pattern with mean ± sd, and the mean dest × src heatmap.
 
@@ -43,6 +44,7 @@ def plot_attention_patterns(
         heatmap: mean pattern of a rule's samples.
         targets: one sequence of positions a rule.
         rule_positions: where the rule bits stand.
+        heads: their numbers, where these are some of a model's; counted from 0 by default.
     """
     lengths = AxisLengths()
     points = lengths.numbers("per_sample", per_sample, "batch head src")
@@ -51,6 +53,8 @@ def plot_attention_patterns(
     images = lengths.numbers("heatmap", heatmap, "rule head dest src")
     truth = boolean(lengths, "labels", labels, "batch")
     n_rules, n_heads, n_ctx = means.shape
+    numbers = range(n_heads) if heads is None else heads
+    lengths.length("heads", len(numbers), "head")
     rules = rule_of_sample(lengths, rule, n_rules, "batch")
     target_sets = lengths.targets(targets, n_ctx)
     where_rule = positions_within("rule_positions", rule_positions, n_ctx)
@@ -82,7 +86,7 @@ def plot_attention_patterns(
                 mark_targets(ax, target_sets[r], where_rule)
             if images.shape[2] == n_ctx:  # a model with one query has one dest
                 mark_targets(right, target_sets[r], where_rule, "y")
-            left.set_title(f"head {h}, {rule_title(r, target_sets)}")
+            left.set_title(f"head {numbers[h]}, {rule_title(r, target_sets)}")
             right.set_title("mean over samples")
         figure_legend(fig, [*sample_handles(), *target_handles(target_sets, where_rule)])
         return fig

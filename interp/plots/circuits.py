@@ -90,6 +90,40 @@ def plot_circuits(
         return fig
 
 
+def plot_query_circuits(
+    qk: Float[np.ndarray, "head src key_vocab"],
+    ov: Float[np.ndarray, "head src key_vocab"],
+    *,
+    targets: Sequence[Sequence[int]],
+    rule_positions: Sequence[int] = (),
+) -> Figure:
+    """The tables of a model with one query: QK above OV, a row a head, keys in the order of `plot_circuits`.
+
+    Args:
+        qk: row-centred scores, in score units.
+        ov: row-centred value × readout, in logit.
+        targets: one sequence of positions a rule.
+        rule_positions: where the rule bits stand.
+    """
+    lengths = AxisLengths()
+    tables = [lengths.numbers(name, values, "head src vocab") for name, values in (("qk", qk), ("ov", ov))]
+    n_heads, n_ctx, _ = tables[0].shape
+    target_sets = lengths.targets(targets, n_ctx)
+    where_rule = positions_within("rule_positions", rule_positions, n_ctx)
+    order = grouped(target_sets, where_rule, n_ctx)
+    marks = [order.index(t) for t in all_targets(target_sets)], [order.index(p) for p in where_rule]
+    names = (("QK", "score, row-centred"), ("OV, value × readout", "logit, row-centred"))
+    with styled():
+        fig = Figure(figsize=(7.2, 0.9 + 2 * (0.9 + 0.13 * n_heads)), layout="constrained")
+        for ax, table, (title, label) in zip(fig.subplots(2, 1), tables, names, strict=True):
+            rows = table[:, order].transpose(0, 2, 1).reshape(n_heads, 2 * n_ctx)
+            draw_table(ax, rows, peak(rows), marks, label, ("x",))
+            ax.set(title=f"{title} of the [CLS] query", ylabel="head")
+            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+        figure_legend(fig, target_handles(target_sets, where_rule, spell_out=True))
+        return fig
+
+
 def grouped(targets: Sequence[Sequence[int]], rule_positions: Sequence[int], n_ctx: int) -> list[int]:
     """All positions: the targets first, rule by rule, then the rule positions, then the others in order."""
     first = [*(index for entry in targets for index in sorted(entry)), *rule_positions]
@@ -102,9 +136,17 @@ def peak(maps: NDArray[np.float64]) -> float:
 
 
 def draw_table(
-    ax: Axes, values: NDArray[np.float64], limit: float, marks: tuple[list[int], list[int]], label: str
+    ax: Axes,
+    values: NDArray[np.float64],
+    limit: float,
+    marks: tuple[list[int], list[int]],
+    label: str,
+    marked: Sequence[str] = ("x", "y"),
 ) -> None:
-    """One map with its colour bar; columns are the keys with bit 0, then those with bit 1."""
+    """One map with its colour bar; columns are the keys with bit 0, then those with bit 1.
+
+    Targets and rule positions are marked on the axes of `marked`.
+    """
     n_rows, n_columns = values.shape
     n_ctx = n_columns // 2
     image: Any = ax.imshow(values, cmap=RECOVERED, norm=Normalize(-limit, limit), aspect="auto", interpolation="none")
@@ -112,7 +154,7 @@ def draw_table(
     bar.outline.set_linewidth(0.6)
     blocks(ax, "x", 2, n_ctx, "key position (src)")
     axes: tuple[tuple[Literal["x", "y"], int], ...] = (("x", n_columns), ("y", n_rows))
-    for which, size in axes:
+    for which, size in (axis for axis in axes if axis[0] in marked):
         at_targets, at_rule = ([i + offset for offset in range(0, size, n_ctx) for i in of] for of in marks)
         mark_targets(ax, at_targets, at_rule, which)
 
