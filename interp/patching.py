@@ -16,7 +16,7 @@ class UndefinedWarning(UserWarning):
 
 def patch_positions_from(
     model: Any, into: Int[Tensor, "batch pos"], source: Int[Tensor, "batch pos"], hook: str
-) -> Float[Tensor, "pos batch"]:
+) -> Float[Tensor, "cell batch"]:
     """The logits on `into` when the activation at `hook` is taken from the run on `source`, one position at a time.
 
     Denoising patches from clean into corrupted, noising from corrupted into clean.

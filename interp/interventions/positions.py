@@ -40,7 +40,7 @@ def remove_key(pos: int, *, head: int | None = None) -> Edit:
 
 def patch_each_position(
     model: Any, x: Int[Tensor, "batch pos"], hook: str, values: Tensor
-) -> Float[Tensor, "pos batch"]:
+) -> Float[Tensor, "cell batch"]:
     """The logits on x when `values` replace the activation at `hook`, one position at a time.
 
     Warns:
@@ -49,7 +49,7 @@ def patch_each_position(
     return sweep(model, x, Patch(hook, values=values, rows="keep"), ("pos",))
 
 
-def remove_each_key(model: Any, x: Int[Tensor, "batch pos"]) -> Float[Tensor, "pos batch"]:
+def remove_each_key(model: Any, x: Int[Tensor, "batch pos"]) -> Float[Tensor, "cell batch"]:
     """The logits on x when each key is removed from every head, one at a time."""
     return sweep(model, x, RemoveKey(), ("pos",))
 

@@ -112,13 +112,13 @@ def plot_query_circuits(
     where_rule = positions_within("rule_positions", rule_positions, n_ctx)
     order = grouped(target_sets, where_rule, n_ctx)
     marks = [order.index(t) for t in all_targets(target_sets)], [order.index(p) for p in where_rule]
-    names = (("QK", "score, row-centred"), ("OV, value × readout", "logit, row-centred"))
+    names = (("QK of the [CLS] query", "score, row-centred"), ("OV, value × readout", "logit, row-centred"))
     with styled():
         fig = Figure(figsize=(7.2, 0.9 + 2 * (0.9 + 0.13 * n_heads)), layout="constrained")
         for ax, table, (title, label) in zip(fig.subplots(2, 1), tables, names, strict=True):
             rows = table[:, order].transpose(0, 2, 1).reshape(n_heads, 2 * n_ctx)
             draw_table(ax, rows, peak(rows), marks, label, ("x",))
-            ax.set(title=f"{title} of the [CLS] query", ylabel="head")
+            ax.set(title=title, ylabel="head")
             ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         figure_legend(fig, target_handles(target_sets, where_rule, spell_out=True))
         return fig

@@ -124,6 +124,31 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
                 )
             case "mlp":
                 commands.train({**small, "n_ctx": 9, "model": "mlp", "d_mlp": 32, "steps": 400, "out": out})
+            case "cls":
+                sizes = {"n_ctx": 9, "model": "cls", "d_model": 12, "n_heads": 3, "d_mlp": 10, "lr": 0.01}
+                commands.train({**small, **sizes, "steps": 250, "snapshot_every": 50, "out": out, "seed": 2})
+            case "cls-rule":
+                sizes = {
+                    "n_ctx": 8,
+                    "model": "cls",
+                    "d_model": 16,
+                    "n_heads": 5,
+                    "d_head": 3,
+                    "norm": False,
+                    "lr": 0.01,
+                }
+                commands.train(
+                    {
+                        **small,
+                        **sizes,
+                        "out": out,
+                        "task": "rule-and",
+                        "targets": "1,3/0,6",
+                        "d_mlp": 11,
+                        "lr": 0.01,
+                        "steps": 400,
+                    }
+                )
             case "linear":
                 commands.train({**small, "n_ctx": 9, "model": "linear", "steps": 400, "lr": 0.05, "out": out})
             case "rule":
