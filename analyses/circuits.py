@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from analyses.results import Rows, position_role
 from analyses.runs import Run
 from interp.circuits import PARTS, Circuit, effective_rank, numerical_rank, ov_circuit, qk_circuit
-from interp.cls_flips import ClsColumns
+from interp.cls_tables import cls_tables
 from interp.plots import plot_circuits, plot_query_circuits
 from interp.readout import direct_readout
 from interp.tables import Tables, attention_tables
@@ -146,11 +146,11 @@ def compute(run: Run) -> Circuits:
 def _cls_tables(run: Run) -> Tables:
     """Of the one query, on the bits' columns."""
     model = cast("HookedCls", run.model)
-    columns = ClsColumns(model)
+    tables = cls_tables(model)
     x = torch.cat([run.inputs(rule) for rule in range(run.task.n_rules)])
     readout = direct_readout(model, x).double().mean(dim=0)
     bias = readout.new_zeros(()) if model.b_readout is None else model.b_readout.double()
-    return Tables(columns.scores[0, :, None, :-1], columns.values[0, :, :-1], readout, bias)
+    return Tables(tables.scores[:, None, :-1], tables.value[:, :-1], readout, bias)
 
 
 def _decomposed(circuit: Circuit) -> Decomposed:

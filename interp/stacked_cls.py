@@ -31,55 +31,29 @@ def cls_logits(
         x: one batch a model.
         keep: dropout's masks, 1 where an entry of attention's (0) and of the MLP's output (1) is kept; None for none.
     """
-    p = short_names(parameters)
-    scores, values, cls = key_columns(cfg, p)
-    by_bit = rearrange(scores[..., :-1].detach(), "model head (src vocab) -> model head src vocab", vocab=2)
-    low = by_bit.amin(dim=-1).amax(dim=-1).maximum(scores[..., -1].detach())
-    fits = (scores.detach() - low[..., None]).flatten(1).amax(dim=1) < LARGEST_SCORE[scores.dtype]
-    weight = (scores - low[..., None]).exp()
-    terms = torch.cat([weight[..., None], weight[..., None] * values], dim=-1)
-    sums = torch.bmm(
-        one_hot(x, 2).to(scores.dtype).flatten(2),
-        rearrange(terms[:, :, :-1], "model head column c -> model column (head c)"),
-    )
-    sums = rearrange(sums, "model batch (head c) -> model batch head c", head=cfg.n_heads) + terms[:, None, :, -1]
-    return after_attention(cfg, p, cls, sums[..., 1:] / sums[..., :1], keep), fits
-
-
-def short_names(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Parameters by the names that the functions here use: W_E, W_Q, b_O, ln1.w, mlp.W_in, ..."""
-    return {name.removeprefix("blocks.0.").replace("attn.", ""): tensor for name, tensor in parameters.items()}
-
-
-def key_columns(
-    cfg: ClsConfig, p: dict[str, Tensor]
-) -> tuple[
-    Float[Tensor, "model head column"], Float[Tensor, "model head column d_head"], Float[Tensor, "model d_model"]
-]:
-    """The query's score on each key and the key's value, and the [CLS] token's residual stream.
-
-    Column 2 * pos + vocab is the bit `vocab` at `pos`, as in `interp.tables`; the last is the [CLS] token's own key.
-    """
+    p = {name.removeprefix("blocks.0.").replace("attn.", ""): tensor for name, tensor in parameters.items()}
     bits = p["W_E"][:, None, :2] + p["W_pos"][:, :-1, None]  # model src vocab d_model
     cls = p["W_E"][:, 2] + p["W_pos"][:, -1]
-    seen = _norm(p, "ln1", torch.cat([bits.flatten(1, 2), cls[:, None]], dim=1))
+    tokens = torch.cat([bits.flatten(1, 2), cls[:, None]], dim=1)
+    seen = _norm(p, "ln1", tokens)
 
     def project(resid: Float[Tensor, "model column d_model"], name: str) -> Float[Tensor, "model head column d_head"]:
         out = resid[:, None] @ p[f"W_{name}"]
         return out + p[f"b_{name}"][:, :, None] if cfg.bias else out
 
     q = project(seen[:, -1:], "Q") * cfg.d_head**-0.5
-    return (project(seen, "K") @ q.mT)[..., 0], project(seen, "V"), cls
-
-
-def after_attention(
-    cfg: ClsConfig,
-    p: dict[str, Tensor],
-    cls: Float[Tensor, "model d_model"],
-    z: Float[Tensor, "model batch head d_head"],
-    keep: Float[Tensor, "model 2 batch d_model"] | None = None,
-) -> Float[Tensor, "model batch"]:
-    """The logits from the heads' outputs; `cls` as from `key_columns`, `keep` as in `cls_logits`."""
+    scores = (project(seen, "K") @ q.mT)[..., 0]
+    by_bit = rearrange(scores[..., :-1].detach(), "model head (src vocab) -> model head src vocab", vocab=2)
+    low = by_bit.amin(dim=-1).amax(dim=-1).maximum(scores[..., -1].detach())
+    fits = (scores.detach() - low[..., None]).flatten(1).amax(dim=1) < LARGEST_SCORE[scores.dtype]
+    weight = (scores - low[..., None]).exp()
+    terms = torch.cat([weight[..., None], weight[..., None] * project(seen, "V")], dim=-1)
+    sums = torch.bmm(
+        one_hot(x, 2).to(scores.dtype).flatten(2),
+        rearrange(terms[:, :, :-1], "model head column c -> model column (head c)"),
+    )
+    sums = rearrange(sums, "model batch (head c) -> model batch head c", head=cfg.n_heads) + terms[:, None, :, -1]
+    z = sums[..., 1:] / sums[..., :1]
     attn_out = einsum(z, p["W_O"], "model batch head d_head, model head d_head d_model -> model batch d_model")
     attn_out = _with_bias(p, "b_O", attn_out)
     resid = cls[:, None] + (attn_out if keep is None else attn_out * keep[:, 0] / (1 - cfg.dropout))
@@ -88,7 +62,7 @@ def after_attention(
         mlp_out = _with_bias(p, "mlp.b_out", post @ p["mlp.W_out"])
         resid = resid + (mlp_out if keep is None else mlp_out * keep[:, 1] / (1 - cfg.dropout))
     logits = (_norm(p, "ln_final", resid) @ p["W_readout"][:, :, None])[..., 0]
-    return _with_bias(p, "b_readout", logits[..., None])[..., 0]
+    return _with_bias(p, "b_readout", logits[..., None])[..., 0], fits
 
 
 def _norm(

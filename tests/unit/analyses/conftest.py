@@ -125,30 +125,19 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
             case "mlp":
                 commands.train({**small, "n_ctx": 9, "model": "mlp", "d_mlp": 32, "steps": 400, "out": out})
             case "cls":
-                sizes = {"n_ctx": 9, "model": "cls", "d_model": 12, "n_heads": 3, "d_mlp": 10, "lr": 0.01}
-                commands.train({**small, **sizes, "steps": 250, "snapshot_every": 50, "out": out, "seed": 2})
+                sizes = {"n_ctx": 13, "model": "cls", "d_model": 12, "n_heads": 3, "d_mlp": 10, "lr": 0.01}
+                commands.train({**small, **sizes, "n_targets": 3, "steps": 400, "snapshot_every": 80, "out": out})
             case "cls-rule":
-                sizes = {
-                    "n_ctx": 8,
-                    "model": "cls",
-                    "d_model": 16,
-                    "n_heads": 5,
-                    "d_head": 3,
+                sizes = {"n_ctx": 8, "model": "cls", "d_model": 16, "n_heads": 5, "d_head": 3, "d_mlp": 11, "lr": 0.01}
+                rule = {
+                    "task": "rule-and",
+                    "targets": "1,3/0,6",
                     "norm": False,
-                    "lr": 0.01,
+                    "steps": 800,
+                    "init_std": 0.1,
+                    "dropout": 0.0,
                 }
-                commands.train(
-                    {
-                        **small,
-                        **sizes,
-                        "out": out,
-                        "task": "rule-and",
-                        "targets": "1,3/0,6",
-                        "d_mlp": 11,
-                        "lr": 0.01,
-                        "steps": 400,
-                    }
-                )
+                commands.train({**small, **sizes, **rule, "out": out})
             case "linear":
                 commands.train({**small, "n_ctx": 9, "model": "linear", "steps": 400, "lr": 0.05, "out": out})
             case "rule":

@@ -89,7 +89,7 @@ def test_cells_that_a_hook_has_not_are_undefined(analysed: Callable[[str], Run])
     run = analysed("cls")
     found = result(run, "ablation")
     effect = np.array(found["effect"], dtype=float)  # rule hook kind pos
-    assert effect.shape[-1] == 10
+    assert effect.shape[-1] == 14
     for h, hook in enumerate(found["hooks"]):
         kind = found["kinds"].index("remove key" if hook == "remove key" else "zero")
         there = np.isfinite(effect[0, h, kind])
@@ -103,7 +103,7 @@ def test_cells_that_a_hook_has_not_are_undefined(analysed: Callable[[str], Run])
     assert np.isnan(fraction[:, z][..., :-1]).all()
     np.testing.assert_allclose(fraction[:, z, shown, -1], 1, atol=1e-4)  # all that the input does passes through z
     searched = np.array(result(run, "abstraction")["search"], dtype=float)
-    assert searched.shape[::2] == (len(SEARCHED), 10)
+    assert searched.shape[::2] == (len(SEARCHED), 14)
     assert np.isnan(searched[SEARCHED.index("blocks.0.attn.hook_z"), :, :-1]).all()
 
 
@@ -125,7 +125,7 @@ def test_formation_measures_attention(analysed: Callable[[str], Run]) -> None:
     run = analysed("cls")
     measures = result(run, "formation")["measures"]
     on_targets = measures["attention-on-targets"]["values"]
-    assert on_targets[0] == pytest.approx(4 / 10, abs=0.01)  # spread over nine bits and [CLS]
+    assert on_targets[0] == pytest.approx(3 / 14, abs=0.01)  # spread over the bits and [CLS]
     assert on_targets[-1] > 0.6
     assert all(0 <= value <= 1 for value in measures["attention-entropy"]["values"])
     assert measures["attention-entropy"]["values"][0] > 0.99

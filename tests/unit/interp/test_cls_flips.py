@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from interp import cls_flips
-from interp.cls_flips import ClsColumns, cls_flip_effects
+from interp.cls_flips import cls_flip_effects, flip_changes, largest_change
+from interp.cls_tables import cls_tables
 from tests.unit.interp.test_cls import CFG, NAMES, VARIANTS, bits, random_cls
 
 PROBABILITY = [0.5, 0.8, 0.3, 0.7, 0.6]
@@ -40,11 +41,11 @@ def test_exact_effects_are_those_over_all_inputs(cfg, all_inputs) -> None:
 @pytest.mark.parametrize("cfg", VARIANTS, ids=NAMES)
 def test_changes_whatever_the_scores(cfg, std: float, all_inputs) -> None:
     model, every = random_cls(cfg, std=std), all_inputs(5)
-    got, expected = ClsColumns(model).changes(every, [0, 1, 2, 3, 4]), truth(model, every)
+    got, expected = flip_changes(cls_tables(model), every, [0, 1, 2, 3, 4]), truth(model, every)
     scale = float(expected.abs().max())
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-7 * scale)
     logits = model(every).detach()
-    assert ClsColumns(model).largest_change() >= float(logits.max() - logits.min())
+    assert largest_change(cls_tables(model)) >= float(logits.max() - logits.min())
 
 
 def test_sampled_effects_have_the_truth_in_their_interval(monkeypatch, all_inputs) -> None:
