@@ -438,34 +438,13 @@ def logits(flat, at, shape, codes, which, out):
 
 
 @compiled
-def gradients(flat, at, shape, codes, which, y, masks, rows, out):
-    """Each model's gradient on some rows, in a row of `out`; for each, whether float32 holds its tables.
-
-    `masks` [model, 2 * row * d_model] are dropout's, 0 or 1 / (1 - dropout); none are of no length.
-    """
-    n_models, n_parameters = flat.shape
-    t, r, g = new_tables(shape), new_rows(shape, len(rows)), new_gradients(n_parameters, shape, len(rows))
-    ones, zeros = absent(n_parameters)
-    gp = parameters(g.flat, at, shape, g.spare, g.spare)
-    fits = np.zeros(n_models, np.bool_)
-    for model in range(n_models):
-        p = parameters(flat[model], at, shape, ones, zeros)
-        fits[model] = prepare(flat[model], p, shape[5] > 0, t)
-        if masks.shape[1]:
-            r.masks[:] = masks[model]
-        if fits[model]:
-            run(p, shape, t, r, codes[which[model]], rows)
-            gradient(p, gp, shape, t, r, g, codes[which[model]], y[model], rows)
-            out[model] = g.flat
-    return fits
-
-
-@compiled
-def train(flat, m, v, at, shape, codes, which, sizes, step, lr, decay, dropout, y, rows, key):
+def train(flat, m, v, at, shape, codes, which, sizes, step, lr, decay, dropout, y, rows, key, masks, out):
     """Steps of Adam on each model in place, until all are taken or float32 does not hold a model's tables.
 
     Arguments as of `interp.kernel.train`; key [model, 1] is that of the model's dropout masks (`draw_masks`), of which
-    a step has 2 * (rows of its batch) * d_model. Returns the number of steps that each model took.
+    a step has 2 * (rows of its batch) * d_model. Where `out` has a row a model, its gradient goes there instead of
+    being taken as a step, and the masks are its row of `masks`, 0 or 1 / (1 - dropout). Returns the number of steps
+    that each model took.
     """
     n_models, n_parameters = flat.shape
     t, r, g = new_tables(shape), new_rows(shape, rows.shape[2]), new_gradients(n_parameters, shape, rows.shape[2])
@@ -478,10 +457,16 @@ def train(flat, m, v, at, shape, codes, which, sizes, step, lr, decay, dropout, 
             if not prepare(flat[model], p, shape[5] > 0, t):
                 break
             batch = rows[model, i % rows.shape[1], : sizes[i]]
-            if dropout > 0:
-                draw_masks(key[model, 0], step + i, dropout, r.masks[: 2 * len(batch) * shape[1]])
+            own = r.masks[: 2 * len(batch) * shape[1]]
+            if masks.shape[1]:
+                own[:] = masks[model]
+            elif dropout > 0:
+                draw_masks(key[model, 0], step + i, dropout, own)
             run(p, shape, t, r, codes[which[model]], batch)
             gradient(p, gp, shape, t, r, g, codes[which[model]], y[model], batch)
-            adam(flat[model], m[model], v[model], g.flat, step + i + 1, lr, decay)
+            if out.shape[1]:
+                out[model] = g.flat
+            else:
+                adam(flat[model], m[model], v[model], g.flat, step + i + 1, lr, decay)
             done[model] += 1
     return done

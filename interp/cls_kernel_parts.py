@@ -46,25 +46,28 @@ class Parameters(NamedTuple):
 
 
 @compiled
+def part(flat, at, size, absent):
+    return absent[:size] if at < 0 else flat[at : at + size]
+
+
+@compiled
 def parameters(flat, at, shape, ones, zeros):
     """Views of a row of parameters at the offsets `at`, in the order of Parameters, -1 for those that a model lacks."""
     T, d, H, dh, d_mlp, _ = shape
 
-    def part(which, size, absent):
-        return absent[:size] if at[which] < 0 else flat[at[which] : at[which] + size]
-
     size = H * d * dh
     return Parameters(
-        part(0, 3 * d, zeros).reshape(3, d), part(1, (T + 1) * d, zeros).reshape(T + 1, d),
-        part(2, d, ones), part(3, d, zeros),
-        part(4, size, zeros).reshape(H, d, dh), part(5, H * dh, zeros).reshape(H, dh),
-        part(6, size, zeros).reshape(H, d, dh), part(7, H * dh, zeros).reshape(H, dh),
-        part(8, size, zeros).reshape(H, d, dh), part(9, H * dh, zeros).reshape(H, dh),
-        part(10, size, zeros).reshape(H, dh, d), part(11, d, zeros),
-        part(12, d, ones), part(13, d, zeros),
-        part(14, d * d_mlp, zeros).reshape(d, d_mlp), part(15, d_mlp, zeros),
-        part(16, d_mlp * d, zeros).reshape(d_mlp, d), part(17, d, zeros),
-        part(18, d, ones), part(19, d, zeros), part(20, d, zeros), part(21, 1, zeros),
+        part(flat, at[0], 3 * d, zeros).reshape(3, d), part(flat, at[1], (T + 1) * d, zeros).reshape(T + 1, d),
+        part(flat, at[2], d, ones), part(flat, at[3], d, zeros),
+        part(flat, at[4], size, zeros).reshape(H, d, dh), part(flat, at[5], H * dh, zeros).reshape(H, dh),
+        part(flat, at[6], size, zeros).reshape(H, d, dh), part(flat, at[7], H * dh, zeros).reshape(H, dh),
+        part(flat, at[8], size, zeros).reshape(H, d, dh), part(flat, at[9], H * dh, zeros).reshape(H, dh),
+        part(flat, at[10], size, zeros).reshape(H, dh, d), part(flat, at[11], d, zeros),
+        part(flat, at[12], d, ones), part(flat, at[13], d, zeros),
+        part(flat, at[14], d * d_mlp, zeros).reshape(d, d_mlp), part(flat, at[15], d_mlp, zeros),
+        part(flat, at[16], d_mlp * d, zeros).reshape(d_mlp, d), part(flat, at[17], d, zeros),
+        part(flat, at[18], d, ones), part(flat, at[19], d, zeros),
+        part(flat, at[20], d, zeros), part(flat, at[21], 1, zeros),
     )  # fmt: skip
 
 
@@ -234,13 +237,32 @@ def draw_masks(key, step, dropout, out):
 
 
 @compiled
+def multiply(a, b, out):
+    for i in range(len(out)):
+        out[i] = a[i] * b[i]
+
+
+@compiled
+def add_multiple(a, factor, out):
+    for i in range(len(out)):
+        out[i] += factor * a[i]
+
+
+@compiled
 def weighted(terms, H, out):
     """A token's row of weights and values into weights and their products with values."""
-    for h in range(H):
-        out[h] = terms[h]
+    out[:H] = terms[:H]
     for at in range(H, len(terms), H):
-        for h in range(H):
-            out[at + h] = terms[h] * terms[at + h]
+        multiply(terms[:H], terms[at : at + H], out[at : at + H])
+
+
+@compiled
+def branch(zero, one, low, high):
+    """What a pattern sums to with one bit more, 0 in `low` (which holds the sum without it) and 1 in `high`."""
+    for i in range(len(low)):
+        t = low[i]
+        low[i] = t + zero[i]
+        high[i] = t + one[i]
 
 
 @compiled
@@ -257,11 +279,7 @@ def tabulate(terms, H, first, row, table):
             if b == 0:
                 table[group, :2] = row
             for pattern in range(1 << b if b else 0):
-                low, high = table[group, pattern], table[group, (1 << b) + pattern]
-                for i in range(len(low)):
-                    t = low[i]
-                    low[i] = t + row[0, i]
-                    high[i] = t + row[1, i]
+                branch(row[0], row[1], table[group, pattern], table[group, (1 << b) + pattern])
 
 
 @compiled
@@ -295,24 +313,34 @@ def spread(g_sums, codes, rows, first, table):
 
 
 @compiled
+def join(zero, one, low, high):
+    """The gradient of `branch`: added to `zero` and `one`, and in `low` that of the sum without the bit."""
+    for i in range(len(low)):
+        zero[i] += low[i]
+        one[i] += high[i]
+        low[i] += high[i]
+
+
+@compiled
 def fold(table, b, row):
     """The gradient of what bit b added to one group's table, for 0 and 1; the table then is that of the bits below."""
     row[:] = f(0)
     for pattern in range(1 << b):
-        low, high = table[pattern], table[(1 << b) + pattern]
-        for i in range(len(low)):
-            row[0, i] += low[i]
-            row[1, i] += high[i]
-            low[i] += high[i]
+        join(row[0], row[1], table[pattern], table[(1 << b) + pattern])
 
 
 @compiled
 def unweighted(terms, H, g):
     """The gradient of a token's score and values in place of that of `weighted`."""
     for at in range(H, len(g), H):
-        for h in range(H):
-            t = g[at + h]
-            g[h] += t * terms[at + h]
-            g[at + h] = t * terms[h]
+        unmultiply(terms[:H], terms[at : at + H], g[:H], g[at : at + H])
     for h in range(H):
         g[h] *= terms[h]
+
+
+@compiled
+def unmultiply(weight, value, on_weight, on_value):
+    for h in range(len(weight)):
+        t = on_value[h]
+        on_weight[h] += t * value[h]
+        on_value[h] = t * weight[h]

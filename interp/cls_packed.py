@@ -66,10 +66,15 @@ class ClsKernel(Kernel):
     ) -> tuple[Float[Tensor, "model parameter"], Bool[Tensor, " model"]]:
         from interp import cls_kernel
 
+        n_models, n_rows = y.shape
         out = torch.empty_like(flat, memory_format=torch.contiguous_format)
-        masks = torch.empty(len(flat), 0) if keep is None else keep.flatten(1).float() / (1 - self.dropout)
-        by_model = (y.contiguous(), masks, np.arange(y.shape[1]), out)
-        return out, self.call(cls_kernel.gradients, (flat.contiguous(),), inputs, (), by_model)
+        masks = torch.empty(n_models, 0) if keep is None else keep.flatten(1).float() / (1 - self.dropout)
+        rows = np.broadcast_to(np.arange(n_rows), (n_models, 1, n_rows)).copy()
+        keys = np.zeros((n_models, 1), dtype=np.uint64)
+        common = (np.array([n_rows]), 0, 0.0, 0.0, 0.0)
+        by_model = (y.contiguous(), rows, keys, masks, out)
+        state = (flat.contiguous(),) * 3
+        return out, self.call(cls_kernel.train, state, inputs, common, by_model) > 0
 
     def train(
         self,
@@ -86,4 +91,6 @@ class ClsKernel(Kernel):
 
         keys = np.array([[derive_seed(seed, "dropout")] for seed in seeds], dtype=np.uint64)
         common = (sizes, taken, cfg.lr, cfg.weight_decay, self.dropout)
-        return self.call(cls_kernel.train, parameters, inputs, common, (y.contiguous(), rows, keys))
+        return self.call(
+            cls_kernel.train, parameters, inputs, common, (y.contiguous(), rows, keys, *(torch.empty(len(y), 0),) * 2)
+        )
