@@ -26,9 +26,9 @@ from interp.cls_kernel_parts import (
     fold,
     gelu,
     inner,
-    inner_of_sum,
     n_above,
     normalise,
+    on_token,
     parameters,
     set_rows,
     spread,
@@ -36,7 +36,6 @@ from interp.cls_kernel_parts import (
     sum_keys,
     transpose,
     unnormalise,
-    unweighted,
 )
 from interp.kernel_parts import BITS, _exp, adam, compiled, f, sigmoid
 
@@ -332,39 +331,26 @@ def on_tokens(p, gp, norm, t, g, sums, codes, rows):
     """The gradient behind the sums over keys: in g.of_pos, g.of_embed and g.bias, and by the norm in gp.pos, .embed."""
     T, H = len(p.pos) - 1, len(p.W_Q)
     g.of_pos[:], g.of_embed[:], g.bias[:] = f(0), f(0), f(0)
-    own = t.row[0]
-    own[:] = f(0)
-    add_rows(sums, own)
-    on_token(gp, norm, t, g, H, 2 * T, own)
+    row, table, terms, inverse = t.row, t.table, t.terms, t.inverse
+    of_pos, of_embed, pos, embed = t.of_pos, t.of_embed, t.pos, t.embed
+    g_of_pos, g_of_embed, bias, g_pos, g_embed = g.of_pos, g.of_embed, g.bias, gp.pos, gp.embed
+    row[0] = f(0)
+    add_rows(sums, row[0])
+    on_token(
+        2 * T, T, 2, norm, row[0], terms, H, inverse, of_pos, of_embed, pos, embed,
+        g_of_pos, g_of_embed, bias, g_pos, g_embed,
+    )  # fmt: skip
     for first in range(0, codes.shape[1], GROUPS):
-        spread(sums, codes, rows, first, t.table)
+        spread(sums, codes, rows, first, table)
         for group in range(min(GROUPS, codes.shape[1] - first)):
             src = (first + group) * BITS
             for b in range(min(BITS, T - src) - 1, -1, -1):
-                fold(t.table[group], b, t.row)
+                fold(table[group], b, row)
                 for v in range(2):
-                    on_token(gp, norm, t, g, H, 2 * (src + b) + v, t.row[v])
-
-
-@compiled
-def on_token(gp, norm, t, g, H, token, row):
-    """Add one token's part, given the gradient of its row of `weighted`, which is overwritten."""
-    T, d = len(t.pos) - 1, t.pos.shape[1]
-    src, v = token // 2, token % 2 if token < 2 * T else 2
-    unweighted(t.terms[token], H, row)
-    inverse = t.inverse[token]
-    if norm:
-        slope = -inverse * inverse * inverse / f(d) * inner_of_sum(row, t.of_pos[src], t.of_embed[v])
-        on_pos, on_embed, pos, embed = gp.pos[src], gp.embed[v], t.pos[src], t.embed[v]
-        for j in range(d):
-            own = slope * (embed[j] + pos[j])
-            on_pos[j] += own
-            on_embed[j] += own
-    on_pos, on_embed = g.of_pos[src], g.of_embed[v]
-    for c in range(len(row)):
-        g.bias[c] += row[c]
-        on_pos[c] += inverse * row[c]
-        on_embed[c] += inverse * row[c]
+                    on_token(
+                        2 * (src + b) + v, src + b, v, norm, row[v], terms, H, inverse, of_pos, of_embed, pos, embed,
+                        g_of_pos, g_of_embed, bias, g_pos, g_embed,
+                    )  # fmt: skip
 
 
 @compiled

@@ -344,3 +344,23 @@ def unmultiply(weight, value, on_weight, on_value):
         t = on_value[h]
         on_weight[h] += t * value[h]
         on_value[h] = t * weight[h]
+
+
+@compiled
+def on_token(
+    token, src, v, norm, row, terms, H, inverse, of_pos, of_embed, pos, embed,
+    g_of_pos, g_of_embed, g_bias, g_pos, g_embed,
+):  # fmt: skip
+    """Add the gradients behind one token's row of `weighted`, given that row's, which is overwritten."""
+    unweighted(terms[token], H, row)
+    r, d = inverse[token], pos.shape[1]
+    if norm:
+        slope = -r * r * r / f(d) * inner_of_sum(row, of_pos[src], of_embed[v])
+        for j in range(d):
+            own = slope * (embed[v, j] + pos[src, j])
+            g_pos[src, j] += own
+            g_embed[v, j] += own
+    for c in range(len(row)):
+        g_bias[c] += row[c]
+        g_of_pos[src, c] += r * row[c]
+        g_of_embed[v, c] += r * row[c]

@@ -91,6 +91,5 @@ class ClsKernel(Kernel):
 
         keys = np.array([[derive_seed(seed, "dropout")] for seed in seeds], dtype=np.uint64)
         common = (sizes, taken, cfg.lr, cfg.weight_decay, self.dropout)
-        return self.call(
-            cls_kernel.train, parameters, inputs, common, (y.contiguous(), rows, keys, *(torch.empty(len(y), 0),) * 2)
-        )
+        none = torch.empty(len(y), 0)
+        return self.call(cls_kernel.train, parameters, inputs, common, (y.contiguous(), rows, keys, none, none))
