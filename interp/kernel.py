@@ -13,6 +13,7 @@ import numpy as np
 from interp.kernel_parts import (
     BITS,
     LARGEST_WEIGHT,
+    adam,
     backward,
     compiled,
     f,
@@ -187,10 +188,9 @@ def logits(flat, at, shape, fixed, bits, codes, which, out):
 def train(flat, m, v, at, shape, fixed, bits, codes, which, sizes, step, lr, decay, y, rows):
     """Steps of Adam on each model in place, until all are taken or float32 does not hold a model's tables.
 
-    Adam as torch.optim.Adam takes it (Kingma and Ba 2015; betas 0.9, 0.999; eps 1e-8), with `decay` times the weights
-    added to the gradient. `rows` [model, step, row] are those of each step's batch, of which the first `sizes[step]`
-    count, or [model, 1, row] for the same at every step; `step` is the number of steps before these. Returns the number
-    of steps that each model took.
+    `lr` and `decay` as in `adam`. `rows` [model, step, row] are those of each step's batch, of which the first
+    `sizes[step]` count, or [model, 1, row] for the same at every step; `step` is the number of steps before these.
+    Returns the number of steps that each model took.
     """
     n_models, n_parameters = flat.shape
     s = scratch(n_parameters, rows.shape[2], codes.shape[2], bits.shape[3], bits.shape[2], shape)
@@ -205,12 +205,6 @@ def train(flat, m, v, at, shape, fixed, bits, codes, which, sizes, step, lr, dec
             batch = rows[model, i % rows.shape[1]]
             run(p, s, x, code, batch, sizes[i])
             gradient(p, gp, s, x, code, y[model], batch, sizes[i])
-            taken = step + i + 1
-            rate, root = f(min(lr / (1 - 0.9**taken), 3e38)), f(1 / np.sqrt(1 - 0.999**taken))
-            for j in range(n_parameters):
-                g = s.grad[j] + f(decay) * flat[model, j]
-                m[model, j] += f(0.1) * (g - m[model, j])
-                v[model, j] = f(0.999) * v[model, j] + f(0.001) * g * g
-                flat[model, j] -= rate * (m[model, j] / (np.sqrt(v[model, j]) * root + f(1e-8)))
+            adam(flat[model], m[model], v[model], s.grad, step + i + 1, lr, decay)
             done[model] += 1
     return done

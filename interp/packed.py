@@ -1,6 +1,6 @@
 """Calling the compiled kernel: the inputs as it wants them, and models shared out between threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -19,18 +19,19 @@ class Packed:
     """Inputs of a stack for the kernel, which finds the patterns of a few bits in tables (see `interp.kernel`).
 
     Attributes:
-        bits, codes: as in `interp.kernel`, with a leading axis.
+        bits, codes: as in `interp.kernel`, with a leading axis; of `bits` nothing for [CLS] transformers.
         which: for each model, its index on that axis.
     """
 
-    def __init__(self, x: Int[Tensor, "model batch pos"]) -> None:
-        from interp.kernel import BITS
+    def __init__(self, x: Int[Tensor, "model batch pos"], *, with_bits: bool = True) -> None:
+        from interp.kernel_parts import BITS
 
         n_models, batch, self.n_ctx = x.shape
         width = 16 if self.n_ctx <= 16 else 32
         n_tiles, n_groups = -(-self.n_ctx // width), -(-self.n_ctx // BITS)
-        self.bits = torch.zeros(n_models, batch, n_tiles, width)
-        self.bits.flatten(2)[..., : self.n_ctx] = x
+        self.bits = torch.zeros(n_models, batch, n_tiles if with_bits else 0, width)
+        if with_bits:
+            self.bits.flatten(2)[..., : self.n_ctx] = x
         in_groups = torch.zeros(n_models, batch, n_groups, BITS, dtype=torch.uint8)
         in_groups.flatten(2)[..., : self.n_ctx] = x
         self.codes = in_groups.mul_(2 ** torch.arange(BITS, dtype=torch.uint8)).sum(dim=-1, dtype=torch.uint8)
@@ -42,7 +43,10 @@ class Packed:
 
     def x(self, model: int) -> Int[Tensor, "batch pos"]:
         """One model's inputs."""
-        return self.bits[self.which[model]].flatten(1)[:, : self.n_ctx].long()
+        from interp.kernel_parts import BITS
+
+        codes = self.codes[self.which[model]].long()
+        return (codes[..., None] >> torch.arange(BITS)).bitwise_and_(1).flatten(1)[:, : self.n_ctx]
 
 
 class Kernel:
@@ -62,6 +66,10 @@ class Kernel:
             W_pos.float().numpy(),
         )
 
+    def data(self, inputs: Packed) -> tuple[np.ndarray, ...]:
+        """The inputs in the form that the functions take."""
+        return inputs.bits.numpy(), inputs.codes.numpy()
+
     def logits(
         self, flat: Float[Tensor, "model parameter"], inputs: Packed
     ) -> tuple[Float[Tensor, "model batch"], Bool[Tensor, " model"]]:
@@ -69,17 +77,26 @@ class Kernel:
         from interp import kernel
 
         out = torch.empty(len(flat), inputs.bits.shape[1])
-        return out, self._call(kernel.logits, (flat.contiguous(),), inputs, (), (out,))
+        return out, self.call(kernel.logits, (flat.contiguous(),), inputs, (), (out,))
 
     def gradient(
-        self, flat: Float[Tensor, "model parameter"], inputs: Packed, y: Float[Tensor, "model batch"]
+        self,
+        flat: Float[Tensor, "model parameter"],
+        inputs: Packed,
+        y: Float[Tensor, "model batch"],
+        keep: Float[Tensor, "model ..."] | None = None,
     ) -> tuple[Float[Tensor, "model parameter"], Bool[Tensor, " model"]]:
-        """The gradient of the mean binary cross-entropy on all rows, and for which models it is right."""
+        """The gradient of the mean binary cross-entropy on all rows, and for which models it is right.
+
+        `keep` are dropout's masks, 1 where an entry is kept, for models that have it.
+        """
         from interp import kernel
+
+        assert keep is None
 
         out = torch.empty_like(flat, memory_format=torch.contiguous_format)
         rows = np.arange(y.shape[1])
-        return out, self._call(kernel.gradients, (flat.contiguous(),), inputs, (), (y.contiguous(), rows, out))
+        return out, self.call(kernel.gradients, (flat.contiguous(),), inputs, (), (y.contiguous(), rows, out))
 
     def train(
         self,
@@ -90,6 +107,7 @@ class Kernel:
         sizes: Int[np.ndarray, " step"],
         taken: int,
         cfg: TrainConfig,
+        seeds: Sequence[int] = (),
     ) -> Int[Tensor, " model"]:
         """Take steps of Adam on (flat, m, v), in place; return how many each model took before float32 did not do.
 
@@ -101,14 +119,15 @@ class Kernel:
             sizes: rows of each of the steps to take.
             taken: steps before these.
             cfg: learning rate and weight decay.
+            seeds: each model's, for dropout's masks.
         """
         from interp import kernel
 
-        return self._call(
+        return self.call(
             kernel.train, parameters, inputs, (sizes, taken, cfg.lr, cfg.weight_decay), (y.contiguous(), rows)
         )
 
-    def _call(
+    def call(
         self,
         function: Callable[..., np.ndarray],
         parameters: tuple[Tensor, ...],
@@ -120,7 +139,7 @@ class Kernel:
         arrays = [a.numpy() if isinstance(a, Tensor) else a for a in (*parameters, *by_model)]
         n_models, threads = len(parameters[0]), torch.get_num_threads()
         size = n_models if threads == 1 else -(-n_models // (4 * threads))
-        data = inputs.bits.numpy(), inputs.codes.numpy()
+        data = self.data(inputs)
 
         def call(start: int) -> np.ndarray:
             part = [a[start : start + size] if a.ndim > 1 else a for a in arrays]

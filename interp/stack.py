@@ -10,8 +10,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import gelu, logsigmoid
 
+from interp.cls_packed import kernel_of
 from interp.config import AttentionConfig, ClsConfig, LinearConfig, MLPConfig, ModelConfig
-from interp.packed import Kernel, Packed
+from interp.packed import Packed
 from interp.stacked_cls import cls_logits
 from interp.stacked_tables import stacked_logits
 
@@ -57,19 +58,21 @@ class Inputs:
     """The inputs of a stack in the form that its architecture, precision and device take.
 
     Attributes:
-        packed: for the compiled kernel, which computes attention models in float32 on a CPU; else None.
+        packed: for the compiled kernel, which computes attention models and [CLS] transformers in float32 on a CPU;
+            else None.
         numbers: the bits as numbers, [model, batch, pos], where there is no `packed`.
     """
 
     def __init__(self, cfg: ModelConfig, x: Int[Tensor, "model batch pos"], dtype: torch.dtype) -> None:
         compiled = self.compiled(cfg, dtype, x.device)
-        self.packed = Packed(x) if compiled else None
+        self.packed = Packed(x, with_bits=isinstance(cfg, AttentionConfig)) if compiled else None
         self.numbers = x.new_empty(0, dtype=dtype) if compiled else x.to(dtype)
 
     @staticmethod
     def compiled(cfg: ModelConfig, dtype: torch.dtype, device: torch.device | str) -> bool:
         """Whether the compiled kernel takes these inputs."""
-        return isinstance(cfg, AttentionConfig) and dtype == torch.float32 and torch.device(device).type == "cpu"
+        of_kernel = isinstance(cfg, AttentionConfig | ClsConfig)
+        return of_kernel and dtype == torch.float32 and torch.device(device).type == "cpu"
 
     def keep(self, models: list[int]) -> None:
         """Go on with some models, in that order."""
@@ -95,8 +98,8 @@ def stack_logits(
     """Logits of each model on its own inputs, without gradient and dropout."""
     with torch.no_grad():
         if inputs.packed:
-            assert isinstance(cfg, AttentionConfig)
-            logits, fits = Kernel(cfg, block.shapes).logits(flat, inputs.packed)
+            assert isinstance(cfg, AttentionConfig | ClsConfig)
+            logits, fits = kernel_of(cfg, block.shapes).logits(flat, inputs.packed)
         else:
             logits, fits = differentiable_logits(cfg, block.views(flat), inputs.numbers)
         for m in (~fits).nonzero()[:, 0].tolist():
@@ -123,8 +126,8 @@ def stack_gradient(
         keep: dropout's masks, of the shape that `mask_shape` says, 1 where an entry is kept; None for no dropout.
     """
     if inputs.packed:
-        assert isinstance(cfg, AttentionConfig)
-        gradient, fits = Kernel(cfg, block.shapes).gradient(flat, inputs.packed, y)
+        assert isinstance(cfg, AttentionConfig | ClsConfig)
+        gradient, fits = kernel_of(cfg, block.shapes).gradient(flat, inputs.packed, y, keep)
     else:
         leaf = flat.detach().requires_grad_()
         with torch.enable_grad():

@@ -17,10 +17,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.checkpoint import save_weights, snapshot_path
+from interp.cls_packed import dropout_masks, kernel_of
 from interp.config import AttentionConfig, ClsConfig, MLPConfig, ModelConfig, TrainConfig
 from interp.errors import BoolensError
 from interp.memory import models_at_once
-from interp.packed import Kernel
 from interp.seeds import torch_generator
 from interp.stack import Inputs, ParameterBlock, mask_shape, mean_loss, stack_gradient, stack_logits, wide_gradient
 from interp.threads import suited_threads
@@ -123,9 +123,9 @@ def train_stack(
     """Train independent models of one configuration together, in place.
 
     Each model has its own targets, data, initialisation and seed. Its result does not depend on the others: not at all
-    for float32 attention models on a CPU, else but for the order of floating-point sums. A model that meets the
-    stopping rule (`TrainConfig`), or whose loss is no longer finite, leaves the stack at once, so that time goes to
-    those still learning.
+    for float32 attention models and [CLS] transformers on a CPU, else but for the order of floating-point sums. A model
+    that meets the stopping rule (`TrainConfig`), or whose loss is no longer finite, leaves the stack at once, so that
+    time goes to those still learning.
 
     Args:
         jobs: the models; those with a state in their folder go on from it.
@@ -135,7 +135,7 @@ def train_stack(
             the weights of an uninterrupted one, bit for bit.
         at_once: models trained together; by default as many as fit (`models_at_once`).
         most_steps: most steps from one call of `on_step` to the next, which changes nothing else; by default 1, or for
-            float32 attention models on a CPU, which are trained many steps at a time, what takes about 0.1 s.
+            float32 attention and cls models on a CPU, which are trained many steps at a time, what takes about 0.1 s.
         on_step: called after every step or few with the steps done and the jobs that took them, at least as often as
             the history has rows.
         on_done: called with each job as soon as its `model`, `history` and `stopped` are final.
@@ -247,7 +247,7 @@ class _Chunk:
     def take_compiled_steps(self, n_steps: int) -> None:
         """The same by the kernel; models that it cannot compute take the steps that are left in float64."""
         assert self.inputs.packed
-        assert isinstance(self.model_cfg, AttentionConfig)
+        assert isinstance(self.model_cfg, AttentionConfig | ClsConfig)
         if self.cfg.batch_size:
             batches = [[batch_rows(self.cfg, job.seed, self.step + i) for i in range(n_steps)] for job in self.jobs]
             sizes = np.array([len(rows) for rows in batches[0]])
@@ -258,13 +258,16 @@ class _Chunk:
         else:
             sizes = np.full(n_steps, self.cfg.n_train)
             rows = np.broadcast_to(np.arange(self.cfg.n_train), (len(self.jobs), 1, self.cfg.n_train)).copy()
-        kernel, parameters = Kernel(self.model_cfg, self.block.shapes), (self.flat, self.m, self.v)
-        taken = kernel.train(parameters, self.inputs.packed, self.y, rows, sizes, self.step, self.cfg)
+        kernel, parameters = kernel_of(self.model_cfg, self.block.shapes), (self.flat, self.m, self.v)
+        seeds = [job.seed for job in self.jobs]
+        taken = kernel.train(parameters, self.inputs.packed, self.y, rows, sizes, self.step, self.cfg, seeds)
         for i in (taken < n_steps).nonzero()[:, 0].tolist():
             x = self.inputs.x(i)
             for step in range(int(taken[i]), n_steps):
                 chosen = rows[i, step % rows.shape[1], : sizes[step]]
-                g = wide_gradient(self.model_cfg, self.block, self.flat[i], x[chosen], self.y[i][chosen])
+                keep = self.dropout(len(chosen), [self.jobs[i]], self.step + step)
+                masks = None if keep is None else keep[0]
+                g = wide_gradient(self.model_cfg, self.block, self.flat[i], x[chosen], self.y[i][chosen], masks)
                 self.adam(i, g, self.step + step)
         self.step += n_steps
 
@@ -274,7 +277,8 @@ class _Chunk:
         if self.cfg.batch_size:
             rows = torch.stack([batch_rows(self.cfg, job.seed, self.step) for job in self.jobs]).to(self.device)
             inputs, y = inputs.batch(rows), y.gather(1, rows)
-        return stack_gradient(self.model_cfg, self.block, self.flat, inputs, y, self.dropout(y.shape[1]))
+        keep = self.dropout(y.shape[1], self.jobs, self.step)
+        return stack_gradient(self.model_cfg, self.block, self.flat, inputs, y, keep)
 
     def adam(self, models: int | slice, g: Tensor, step: int) -> None:
         """One step of Adam (Kingma and Ba 2015; betas 0.9 and 0.999, eps 1e-8), as torch.optim.Adam takes it."""
@@ -287,14 +291,16 @@ class _Chunk:
         rate = min(self.cfg.lr / (1 - 0.9 ** (step + 1)), torch.finfo(self.flat.dtype).max)
         self.flat[models].addcdiv_(m, root, value=-rate)
 
-    def dropout(self, batch: int) -> Tensor | None:
-        """The masks of this step, from each seed's own stream."""
+    def dropout(self, batch: int, jobs: list[Job], step: int) -> Tensor | None:
+        """The masks of a step, from each seed's own stream."""
         if not isinstance(self.model_cfg, ClsConfig | MLPConfig) or not mask_shape(self.model_cfg, batch):
             return None
-        keep = torch.empty(len(self.jobs), *mask_shape(self.model_cfg, batch))
-        for mask, job in zip(keep, self.jobs, strict=True):
-            generator = torch_generator(job.seed, "dropout", self.step)
-            mask.bernoulli_(1 - self.model_cfg.dropout, generator=generator)
+        share, keep = self.model_cfg.dropout, torch.empty(len(jobs), *mask_shape(self.model_cfg, batch))
+        for mask, job in zip(keep, jobs, strict=True):
+            if isinstance(self.model_cfg, ClsConfig):
+                mask[:] = dropout_masks(job.seed, step, share, tuple(mask.shape))
+            else:
+                mask.bernoulli_(1 - share, generator=torch_generator(job.seed, "dropout", step))
         return keep.to(self.device, self.flat.dtype)
 
     def log(self) -> None:
