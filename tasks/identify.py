@@ -68,7 +68,7 @@ def minimal_and_sets(x: Int[Tensor, "row pos"], y: Bool[Tensor, " row"], limit: 
     """
     _check("sparse-and", limit)
     bits, labels = x.numpy().astype(bool), y.numpy().astype(bool)
-    always = _mask(bits[labels].all(axis=0))
+    always = _mask(np.all(bits[labels], axis=0, keepdims=True)[0])
     rows = [_mask(~row) & always for row in bits[~labels]]
     return _first(_minimal_hitting_sets(rows), limit)
 
