@@ -37,7 +37,7 @@ from interp.cls_kernel_parts import (
     transpose,
     unnormalise,
 )
-from interp.kernel_parts import BITS, _exp, adam, compiled, f, sigmoid
+from interp.kernel_parts import BITS, _exp, adam, compiled, f, internal, sigmoid
 
 LARGEST_SCORE = f(60)
 """Largest score above the lowest that an input's largest can have."""
@@ -118,12 +118,12 @@ class Gradients(NamedTuple):
     sums: np.ndarray
 
 
-@compiled
+@internal
 def empty(*shape):
     return np.zeros(shape, np.float32)
 
 
-@compiled
+@internal
 def new_tables(shape):
     T, d, H, dh, _, _ = shape
     C = H * (1 + dh)
@@ -134,7 +134,7 @@ def new_tables(shape):
     )  # fmt: skip
 
 
-@compiled
+@internal
 def new_rows(shape, n):
     _, d, H, dh, d_mlp, _ = shape
     masks = empty(2 * n * d)
@@ -146,7 +146,7 @@ def new_rows(shape, n):
     )  # fmt: skip
 
 
-@compiled
+@internal
 def new_gradients(n_parameters, shape, n):
     T, d, H, dh, d_mlp, _ = shape
     C = H * (1 + dh)
@@ -157,7 +157,7 @@ def new_gradients(n_parameters, shape, n):
     )  # fmt: skip
 
 
-@compiled
+@internal
 def prepare(flat, p, norm, t):
     """Fill a model's tables; True if float32 holds them."""
     for i in range(len(flat)):
@@ -197,7 +197,7 @@ def prepare(flat, p, norm, t):
     return weigh(d, norm, t)
 
 
-@compiled
+@internal
 def weigh(d, norm, t):
     """Fill t.terms from the products; True if float32 holds them."""
     H, T = len(t.lowest), len(t.pos) - 1
@@ -230,7 +230,7 @@ def weigh(d, norm, t):
     return beyond == 0
 
 
-@compiled
+@internal
 def run(p, shape, t, r, codes, rows):
     """Logits of the inputs `rows`, in r.logits; the rest of `r` stays for `gradient`."""
     norm, H, n = shape[5] > 0, shape[2], len(rows)
@@ -265,7 +265,7 @@ def run(p, shape, t, r, codes, rows):
         r.logits[i] = p.b_readout[0] + inner(r.final[i], p.readout)
 
 
-@compiled
+@internal
 def gradient(p, gp, shape, t, r, g, codes, y, rows):
     """After `run`: the gradient of the mean binary cross-entropy by the parameters, in g.flat."""
     g.flat[:] = f(0)
@@ -319,14 +319,14 @@ def gradient(p, gp, shape, t, r, g, codes, y, rows):
     on_matrix(p, gp, norm, t, g)
 
 
-@compiled
+@internal
 def through_mask(a, mask, out):
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
             out[i, j] = a[i, j] * mask[i, j]
 
 
-@compiled
+@internal
 def on_tokens(p, gp, norm, t, g, sums, codes, rows):
     """The gradient behind the sums over keys: in g.of_pos, g.of_embed and g.bias, and by the norm in gp.pos, .embed."""
     T, H = len(p.pos) - 1, len(p.W_Q)
@@ -353,7 +353,7 @@ def on_tokens(p, gp, norm, t, g, sums, codes, rows):
                     )  # fmt: skip
 
 
-@compiled
+@internal
 def on_matrix(p, gp, norm, t, g):
     """Add the gradients behind the products with embeddings, the query, and the norm of both."""
     H, d, dh = p.W_Q.shape
@@ -397,7 +397,7 @@ def on_matrix(p, gp, norm, t, g):
         gp.embed[2, j] += g.cls[j]
 
 
-@compiled
+@internal
 def absent(size):
     """What stands for norms' weights and for biases that a model lacks."""
     ones = empty(size)
