@@ -13,10 +13,9 @@ Arguments that the functions here share:
     codes: inputs, with a leading axis on which `which` has the index of each model; y [model, row]: labels.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
+from interp.cls_kernel_memory import GROUPS, absent, new_gradients, new_rows, new_tables
 from interp.cls_kernel_parts import (
     EPS,
     add_product,
@@ -37,7 +36,7 @@ from interp.cls_kernel_parts import (
     transpose,
     unnormalise,
 )
-from interp.kernel_parts import BITS, _exp, adam, compiled, f, sigmoid
+from interp.kernel_parts import BITS, _exp, adam, compiled, f, internal, sigmoid
 
 LARGEST_SCORE = f(60)
 """Largest score above the lowest that an input's largest can have."""
@@ -45,119 +44,11 @@ LARGEST = f(1e6)
 """Largest |parameter| and |value|: a weight times a value, and sums of thousands, are finite."""
 LEAST_SHARE = f(1e-3)
 """Least variance of e + p relative to those of e and p: with less, products taken apart lose digits."""
-GROUPS = 4
-"""Groups of bits whose tables are in use at once, so that these stay in the processor's first caches."""
 ROWS = 256
 """Most rows of inputs at once in a forward pass."""
 
 
-class Tables(NamedTuple):
-    """What all inputs share; `embed` and `pos` are centred where there is a norm."""
-
-    embed: np.ndarray
-    pos: np.ndarray
-    cls: np.ndarray
-    unit: np.ndarray
-    seen: np.ndarray
-    inverse_seen: np.ndarray
-    q: np.ndarray
-    matrix: np.ndarray
-    scaled: np.ndarray
-    turned: np.ndarray
-    bias: np.ndarray
-    of_embed: np.ndarray
-    of_pos: np.ndarray
-    inverse: np.ndarray
-    terms: np.ndarray
-    lowest: np.ndarray
-    W_O: np.ndarray
-    spare: np.ndarray
-    row: np.ndarray
-    table: np.ndarray
-
-
-class Rows(NamedTuple):
-    """What each input of a batch has for itself."""
-
-    masks: np.ndarray
-    sums: np.ndarray
-    inverse: np.ndarray
-    z: np.ndarray
-    resid: np.ndarray
-    out: np.ndarray
-    unit2: np.ndarray
-    inverse2: np.ndarray
-    seen2: np.ndarray
-    post: np.ndarray
-    slope: np.ndarray
-    unit_final: np.ndarray
-    inverse_final: np.ndarray
-    final: np.ndarray
-    logits: np.ndarray
-
-
-class Gradients(NamedTuple):
-    """Gradients of what has the same name in Tables or Rows, and transposed weights."""
-
-    flat: np.ndarray
-    spare: np.ndarray
-    of_embed: np.ndarray
-    of_pos: np.ndarray
-    scaled: np.ndarray
-    bias: np.ndarray
-    seen: np.ndarray
-    cls: np.ndarray
-    W_O: np.ndarray
-    turned_O: np.ndarray
-    turned_in: np.ndarray
-    turned_out: np.ndarray
-    resid: np.ndarray
-    out: np.ndarray
-    post: np.ndarray
-    z: np.ndarray
-    sums: np.ndarray
-
-
-@compiled
-def empty(*shape):
-    return np.zeros(shape, np.float32)
-
-
-@compiled
-def new_tables(shape):
-    T, d, H, dh, _, _ = shape
-    C = H * (1 + dh)
-    return Tables(
-        empty(3, d), empty(T + 1, d), empty(d), empty(1, d), empty(1, d), empty(1), empty(H, dh),
-        empty(d, C), empty(d, C), empty(C, d), empty(C), empty(3, C), empty(T + 1, C), empty(2 * T + 1),
-        empty(2 * T + 1, C), empty(H), empty(H * dh, d), empty(1, d), empty(2, C), empty(GROUPS, 1 << BITS, C),
-    )  # fmt: skip
-
-
-@compiled
-def new_rows(shape, n):
-    _, d, H, dh, d_mlp, _ = shape
-    masks = empty(2 * n * d)
-    masks[:] = f(1)
-    return Rows(
-        masks, empty(n, H * (1 + dh)), empty(n, H), empty(n, H * dh), empty(n, d), empty(n, d),
-        empty(n, d), empty(n), empty(n, d), empty(n, d_mlp), empty(n, d_mlp),
-        empty(n, d), empty(n), empty(n, d), empty(n),
-    )  # fmt: skip
-
-
-@compiled
-def new_gradients(n_parameters, shape, n):
-    T, d, H, dh, d_mlp, _ = shape
-    C = H * (1 + dh)
-    return Gradients(
-        empty(n_parameters), empty(max(d, d_mlp, H * dh)), empty(3, C), empty(T + 1, C), empty(d, C), empty(C),
-        empty(1, d), empty(d), empty(H * dh, d), empty(d, H * dh), empty(d_mlp, d), empty(d, d_mlp),
-        empty(n, d), empty(n, d), empty(n, d_mlp), empty(n, H * dh), empty(n, C),
-    )  # fmt: skip
-
-
-@compiled
+@internal
 def prepare(flat, p, norm, t):
     """Fill a model's tables; True if float32 holds them."""
     for i in range(len(flat)):
@@ -197,7 +88,7 @@ def prepare(flat, p, norm, t):
     return weigh(d, norm, t)
 
 
-@compiled
+@internal
 def weigh(d, norm, t):
     """Fill t.terms from the products; True if float32 holds them."""
     H, T = len(t.lowest), len(t.pos) - 1
@@ -230,7 +121,7 @@ def weigh(d, norm, t):
     return beyond == 0
 
 
-@compiled
+@internal
 def run(p, shape, t, r, codes, rows):
     """Logits of the inputs `rows`, in r.logits; the rest of `r` stays for `gradient`."""
     norm, H, n = shape[5] > 0, shape[2], len(rows)
@@ -265,7 +156,7 @@ def run(p, shape, t, r, codes, rows):
         r.logits[i] = p.b_readout[0] + inner(r.final[i], p.readout)
 
 
-@compiled
+@internal
 def gradient(p, gp, shape, t, r, g, codes, y, rows):
     """After `run`: the gradient of the mean binary cross-entropy by the parameters, in g.flat."""
     g.flat[:] = f(0)
@@ -319,14 +210,14 @@ def gradient(p, gp, shape, t, r, g, codes, y, rows):
     on_matrix(p, gp, norm, t, g)
 
 
-@compiled
+@internal
 def through_mask(a, mask, out):
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
             out[i, j] = a[i, j] * mask[i, j]
 
 
-@compiled
+@internal
 def on_tokens(p, gp, norm, t, g, sums, codes, rows):
     """The gradient behind the sums over keys: in g.of_pos, g.of_embed and g.bias, and by the norm in gp.pos, .embed."""
     T, H = len(p.pos) - 1, len(p.W_Q)
@@ -353,7 +244,7 @@ def on_tokens(p, gp, norm, t, g, sums, codes, rows):
                     )  # fmt: skip
 
 
-@compiled
+@internal
 def on_matrix(p, gp, norm, t, g):
     """Add the gradients behind the products with embeddings, the query, and the norm of both."""
     H, d, dh = p.W_Q.shape
@@ -395,14 +286,6 @@ def on_matrix(p, gp, norm, t, g):
     for j in range(d):
         gp.pos[-1, j] += g.cls[j]
         gp.embed[2, j] += g.cls[j]
-
-
-@compiled
-def absent(size):
-    """What stands for norms' weights and for biases that a model lacks."""
-    ones = empty(size)
-    ones[:] = f(1)
-    return ones, empty(size)
 
 
 @compiled

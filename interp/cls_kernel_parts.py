@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interp.kernel_parts import BITS, _exp, compiled, f, summing
+from interp.kernel_parts import BITS, _exp, compiled, f, internal, summing
 
 EPS = f(1e-5)
 """Added to the variance in a LayerNorm."""
@@ -45,12 +45,12 @@ class Parameters(NamedTuple):
     b_readout: np.ndarray
 
 
-@compiled
+@internal
 def part(flat, at, size, absent):
     return absent[:size] if at < 0 else flat[at : at + size]
 
 
-@compiled
+@internal
 def parameters(flat, at, shape, ones, zeros):
     """Views of a row of parameters at the offsets `at`, in the order of Parameters, -1 for those that a model lacks."""
     T, d, H, dh, d_mlp, _ = shape
@@ -97,20 +97,20 @@ def add_product(a, b, out):
                 out[i, c] += t * b[k, c]
 
 
-@compiled
+@internal
 def transpose(a, out):
     for i in range(a.shape[0]):
         for j in range(a.shape[1]):
             out[j, i] = a[i, j]
 
 
-@compiled
+@internal
 def set_rows(out, row):
     for n in range(len(out)):
         out[n] = row
 
 
-@compiled
+@internal
 def add_rows(a, out):
     """out += the sum of a's rows."""
     for n in range(len(a)):
@@ -144,7 +144,7 @@ def inner_of_sum(a, b, c):
     return total
 
 
-@compiled
+@internal
 def n_above(a, base, most):
     """How many entries are not within `most` above those of `base`."""
     n = np.int32(0)
@@ -161,7 +161,7 @@ def mean(a):
     return total / f(len(a))
 
 
-@compiled
+@internal
 def centre(norm, x, out):
     """Rows less their mean where there is a norm, else as they are; `out` may be `x`."""
     for n in range(len(x)):
@@ -170,7 +170,7 @@ def centre(norm, x, out):
             out[n, j] = x[n, j] - shift
 
 
-@compiled
+@internal
 def normalise(norm, x, w, b, unit, inverse, out):
     """LayerNorm of rows: `unit` before w and b, `out` after, `inverse` of the standard deviation."""
     centre(norm, x, unit)
@@ -181,7 +181,7 @@ def normalise(norm, x, w, b, unit, inverse, out):
             out[n, j] = unit[n, j] * w[j] + b[j]
 
 
-@compiled
+@internal
 def unnormalise(norm, g, w, unit, inverse, g_w, g_b, out):
     """Add to the gradients behind `normalise`, given that of its output, which is overwritten."""
     d = len(w)
@@ -236,19 +236,13 @@ def draw_masks(key, step, dropout, out):
         out[i] = f(0) if mixed(start + GOLDEN * np.uint64(i + 1)) >> np.uint64(32) < below else kept
 
 
-@compiled
+@internal
 def multiply(a, b, out):
     for i in range(len(out)):
         out[i] = a[i] * b[i]
 
 
-@compiled
-def add_multiple(a, factor, out):
-    for i in range(len(out)):
-        out[i] += factor * a[i]
-
-
-@compiled
+@internal
 def weighted(terms, H, out):
     """A token's row of weights and values into weights and their products with values."""
     out[:H] = terms[:H]
@@ -256,7 +250,7 @@ def weighted(terms, H, out):
         multiply(terms[:H], terms[at : at + H], out[at : at + H])
 
 
-@compiled
+@internal
 def branch(zero, one, low, high):
     """What a pattern sums to with one bit more, 0 in `low` (which holds the sum without it) and 1 in `high`."""
     for i in range(len(low)):
@@ -265,7 +259,7 @@ def branch(zero, one, low, high):
         high[i] = t + one[i]
 
 
-@compiled
+@internal
 def tabulate(terms, H, first, row, table):
     """Fill the tables of some groups: for each pattern of a group's bits, the sums over its positions."""
     T = (len(terms) - 1) // 2
@@ -282,7 +276,7 @@ def tabulate(terms, H, first, row, table):
                 branch(row[0], row[1], table[group, pattern], table[group, (1 << b) + pattern])
 
 
-@compiled
+@internal
 def sum_keys(terms, H, codes, rows, row, table, sums):
     """Numerators and denominators of the inputs `rows`: sums of `weighted` over their tokens and [CLS]."""
     weighted(terms[-1], H, row[0])
@@ -300,7 +294,7 @@ def sum_keys(terms, H, codes, rows, row, table, sums):
                 out[i] += (t0[i] + t1[i]) + (t2[i] + t3[i])
 
 
-@compiled
+@internal
 def spread(g_sums, codes, rows, first, table):
     """Fill the gradient of some groups' tables, given that of the sums."""
     table[:] = f(0)
@@ -312,7 +306,7 @@ def spread(g_sums, codes, rows, first, table):
                 to[i] += g[i]
 
 
-@compiled
+@internal
 def join(zero, one, low, high):
     """The gradient of `branch`: added to `zero` and `one`, and in `low` that of the sum without the bit."""
     for i in range(len(low)):
@@ -321,7 +315,7 @@ def join(zero, one, low, high):
         low[i] += high[i]
 
 
-@compiled
+@internal
 def fold(table, b, row):
     """The gradient of what bit b added to one group's table, for 0 and 1; the table then is that of the bits below."""
     row[:] = f(0)
@@ -329,7 +323,7 @@ def fold(table, b, row):
         join(row[0], row[1], table[pattern], table[(1 << b) + pattern])
 
 
-@compiled
+@internal
 def unweighted(terms, H, g):
     """The gradient of a token's score and values in place of that of `weighted`."""
     for at in range(H, len(g), H):
@@ -338,7 +332,7 @@ def unweighted(terms, H, g):
         g[h] *= terms[h]
 
 
-@compiled
+@internal
 def unmultiply(weight, value, on_weight, on_value):
     for h in range(len(weight)):
         t = on_value[h]
@@ -346,7 +340,7 @@ def unmultiply(weight, value, on_weight, on_value):
         on_value[h] = t * weight[h]
 
 
-@compiled
+@internal
 def on_token(
     token, src, v, norm, row, terms, H, inverse, of_pos, of_embed, pos, embed,
     g_of_pos, g_of_embed, g_bias, g_pos, g_embed,

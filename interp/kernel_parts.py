@@ -63,6 +63,11 @@ def summing(function: Any) -> Any:
     return compiled(function, fastmath={"contract", "nsz", "reassoc"})
 
 
+def internal(function: Any) -> Any:
+    """The same for calls from compiled functions only, without what lets Python call it (it takes time to compile)."""
+    return compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
 def _exp(x):
     """e**x to 1e-7 of itself for -87 <= x <= 88, without a branch; below, that of -87 (Cephes' expf, Moshier 1989)."""
     x = max(x, f(-87))

@@ -17,6 +17,9 @@ def memory_a_model(model: ModelConfig, cfg: TrainConfig, device: str = "cpu") ->
             return samples * (14 * n_ctx + 32) + parameters
         return 4 * (samples * (6 * n_ctx + 12 * heads * n_ctx) + 40 * heads * n_ctx**2) + parameters
     if isinstance(model, ClsConfig):
+        if device == "cpu":  # inputs as int64 and in patterns (`interp.packed`); the kernel's scratch is a thread's
+            weights = (n_ctx + 4 * model.n_heads * model.d_head + 2 * model.d_mlp + 9) * model.d_model
+            return samples * (10 * n_ctx + 32) + 24 * weights
         width = model.n_heads * (1 + model.d_head) + 2 * model.d_model
         rows = 8 * (model.d_model + model.d_mlp + model.n_heads * (1 + model.d_head))
         return 4 * (samples * (6 * n_ctx + rows) + 12 * n_ctx * width + 12 * model.d_model * (width + model.d_mlp))

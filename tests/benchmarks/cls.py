@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from interp import cls_kernel
+from interp import cls_kernel_memory
 from interp.cls_packed import ClsKernel
 from interp.config import ClsConfig, TrainConfig
 from interp.models import build_model
@@ -135,9 +135,9 @@ class Stack:
         own = [*self.state, self.inputs.codes, self.y]
         shape, batch = self.kernel.layout[1], self.y.shape[1]
         scratch = [
-            *cls_kernel.new_tables(shape),
-            *cls_kernel.new_rows(shape, batch),
-            *cls_kernel.new_gradients(self.state[0].shape[1], shape, batch),
+            *cls_kernel_memory.new_tables(shape),
+            *cls_kernel_memory.new_rows(shape, batch),
+            *cls_kernel_memory.new_gradients(self.state[0].shape[1], shape, batch),
         ]
         shared = torch.get_num_threads() * sum(array.nbytes for array in scratch)
         return (sum(tensor.nbytes for tensor in own) + self.rows.nbytes + shared) / self.models

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from interp import memory
 from interp.checkpoint import read_tensors
-from interp.config import AttentionConfig, LinearConfig, MLPConfig, ModelConfig, TrainConfig
+from interp.config import AttentionConfig, ClsConfig, LinearConfig, MLPConfig, ModelConfig, TrainConfig
 from interp.errors import BoolensError
 from interp.memory import memory_a_model, models_at_once
 from interp.models import build_model
@@ -141,7 +141,9 @@ class TestRefused:
 
 
 class TestMemory:
-    @pytest.mark.parametrize("cfg", [*KINDS.values(), AttentionConfig(30, n_heads=2, d_value=2)])
+    @pytest.mark.parametrize(
+        "cfg", [*KINDS.values(), AttentionConfig(30, n_heads=2, d_value=2), ClsConfig(30, 12, 3, d_head=2)]
+    )
     def test_the_estimate_grows_with_every_size(self, cfg: ModelConfig) -> None:
         small = memory_a_model(cfg, config())
         assert small > 0
@@ -167,7 +169,11 @@ class TestMemory:
         assert models_at_once(AttentionConfig(10_000), TrainConfig(n_train=10**9)) == 1
 
     @pytest.mark.parametrize(
-        "cfg", [AttentionConfig(30), AttentionConfig(17, n_heads=4, d_value=2), MLPConfig(30), LinearConfig(30)]
+        "cfg",
+        [
+            *(AttentionConfig(30), AttentionConfig(17, n_heads=4, d_value=2), MLPConfig(30), LinearConfig(30)),
+            *(ClsConfig(30), ClsConfig(170, d_model=12, n_heads=3, d_mlp=0)),
+        ],
     )
     def test_the_estimate_is_what_a_stack_takes(self, cfg: ModelConfig) -> None:
         train_cfg = TrainConfig(n_train=190, n_valid=310, steps=1)
