@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from analyses.cli import Json, app, say
+from analyses.cli import Json, _say, app
 
 FULL, QUICK = "50,100,200,400,800,1600", "25,50,100,200"
 
@@ -58,8 +58,8 @@ def sample_complexity(
         },
     )
     if dry_run:
-        say(report.dry_run(options), as_json)
+        _say(report.dry_run(options), as_json)
     elif out is None:
         raise BoolensError("--out is missing; name a folder to write, or ask for --dry-run")
     else:
-        say(report.measure(options, out), as_json)
+        _say(report.measure(options, out), as_json)

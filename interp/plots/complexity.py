@@ -1,5 +1,6 @@
 """Smallest sufficient training sets against T, with the floor below any learner and the laws fitted."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -8,7 +9,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from interp.errors import BoolensError
-from interp.plots.style import NEUTRAL, styled
+from interp.plots.style import NEUTRAL, TICK_SIZE, styled
 
 
 @dataclass(frozen=True)
@@ -61,5 +62,5 @@ def plot_complexity(growths: Sequence[Growth], published: dict[int, float], rule
             ax.set_title(growth.name)
             ax.legend(loc="upper left")
         axes[0].set_ylabel("training samples m*")
-        fig.supxlabel(rule, fontsize=7)
+        fig.supxlabel(textwrap.fill(rule, 75 * len(growths)), fontsize=TICK_SIZE)
     return fig
