@@ -1,7 +1,7 @@
 """Smallest sufficient training sets against T, with the floor below any learner and the laws fitted."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ class Growth:
     laws: dict[str, Callable[[np.ndarray], np.ndarray]] = field(default_factory=dict)
 
 
-def plot_complexity(growths: Sequence[Growth], published: dict[int, float], rule: str) -> Figure:
+def plot_complexity(growths: Sequence[Growth], published: Mapping[int, float], rule: str) -> Figure:
     """A panel for each growth: m* with intervals, floor, fitted laws, and the published points where given.
 
     Args:

@@ -41,7 +41,7 @@ def test_steps_are_found_exactly(start):
         k = int((thresholds <= m).sum())
         return Count(k, 50 - k, 50)
 
-    asked = [m for m in SIZES if m >= thresholds[24]][0], [m for m in SIZES if m < thresholds[17]][-1]
+    asked = next(m for m in SIZES if m >= thresholds[24]), max(m for m in SIZES if m < thresholds[17])
     above = next(m for m in SIZES if m >= thresholds[32])
     assert find_quantile(probe, SIZES, levels, start) == (*asked, above)
 
@@ -88,7 +88,7 @@ LAW = {"log": lambda t: -60 + 25 * np.log(t), "linear": lambda t: 20 + 0.1 * t, 
 def test_known_laws_are_recovered(law, n):
     t = np.array([50, 100, 200, 400, 800, 1600])[-n:]
     m = LAW[law](t) * (1 + 0.004 * np.resize([1, -1, 0.5, -0.7], n))
-    fit = fit_laws(t, m, 0.9 * m, 1.1 * m)
+    fit = fit_laws(t.tolist(), m.tolist(), (0.9 * m).tolist(), (1.1 * m).tolist())
     assert fit["weighted"]
     assert max(fit["laws"], key=lambda name: fit["laws"][name]["weight"]) == law
     assert math.fsum(f["weight"] for f in fit["laws"].values()) == pytest.approx(1)
@@ -187,5 +187,5 @@ def test_bad_input_is_one_line(capsys, arguments, words):
 
 
 def test_what_is_not_a_grid_is_refused():
-    with pytest.raises(BoolensError, match="models .* at least one"):
+    with pytest.raises(BoolensError, match=r"models .* at least one"):
         cells(Options(models=()))
