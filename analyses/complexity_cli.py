@@ -37,7 +37,7 @@ def sample_complexity(
 ) -> None:
     """From how many training samples does a model generalise, and how does that grow with T?"""
     from analyses.complexity import report
-    from analyses.complexity.cell import Options
+    from analyses.complexity.cell import Options, cells
     from interp.errors import BoolensError
 
     text = n_ctx or (QUICK if quick else FULL)
@@ -57,6 +57,7 @@ def sample_complexity(
             **{"lr": lr, "steps": steps, "n_valid": n_valid, "log_every": log_every, "weight_decay": weight_decay}
         },
     )
+    cells(options)  # what is wrong with the request comes first
     if dry_run:
         _say(report.dry_run(options), as_json)
     elif out is None:

@@ -142,7 +142,7 @@ SMALL = ("--model", "linear", "--n-targets", "1", "--trials", "6", "--accuracy",
 
 def test_the_command_writes_tables_fits_and_figure(tmp_path, capsys):
     out = tmp_path / "found"
-    arguments = (*SMALL, "--n-ctx", "5,6,7,9", "--largest", "99", "--n-valid", "30", "--lr", "0.1", "--json")
+    arguments = (*SMALL, "--n-ctx", "4,5,6,7", "--largest", "40", "--n-valid", "30", "--lr", "0.1", "--json")
     code, said = run(capsys, *arguments, "--out", str(out))
     assert code == 0, said.err
     found = json.loads(said.out)
