@@ -15,7 +15,7 @@ from interp.errors import BoolensError
 from tasks import SparseAnd
 
 SIZES = size_grid(400)
-FEW = {"steps": 60, "n_valid": 40, "log_every": 10}
+FEW = {"lr": 0.1, "steps": 60, "n_valid": 40, "log_every": 10}
 
 
 def test_the_grid_is_fine_and_ends_at_the_largest():
