@@ -251,3 +251,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _fail(message: str, code: int = 2) -> NoReturn:
     typer.echo(f"boolens: {' '.join(message.split())}", err=True)
     sys.exit(code)
+
+
+import analyses.complexity_cli  # noqa: E402, F401 (registers its command, for which app must be there)

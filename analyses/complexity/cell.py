@@ -153,10 +153,10 @@ class Cell:
     def training(self, m: int, **changes: Any) -> TrainConfig:
         return TrainConfig.from_dict({**self.config["training"], "n_train": m, **changes})
 
-    def jobs(self, m: int, n: int | None = None) -> list[Job]:
-        """The trials (or the first n) with m training samples, freshly initialised."""
+    def jobs(self, m: int, start: int = 0, end: int | None = None) -> list[Job]:
+        """The trials from start to end with m training samples, freshly initialised."""
         jobs = []
-        for stream, seed in list(zip(self.streams, self.seeds, strict=True))[:n]:
+        for stream, seed in list(zip(self.streams, self.seeds, strict=True))[start:end]:
             x = stream.task.sample(self.config["training"]["n_valid"], torch_generator(seed, "valid"))
             valid = Dataset(x, stream.task.label(x))
             jobs.append(Job(build_model(self.model, torch_generator(seed, "init")), stream.rows(m), valid, seed))
@@ -180,7 +180,7 @@ class Cell:
         size = max(1, min(trials, models_at_once(self.model, training)))
         try:
             for start in range(0, trials, size):  # so that no more models and data are made than train together
-                part = self.jobs(m)[start : start + size]
+                part = self.jobs(m, start, start + size)
                 train_stack(part, training, on_step=on_step, on_done=done)
         except _Decided:
             pass
@@ -240,13 +240,14 @@ def expected_seconds(config: dict[str, Any]) -> float:
 
     PROBES trainings of all trials are reckoned, of which three quarters of the steps are taken. Takes about a second.
     """
-    cell, n, steps = Cell(config), min(config["trials"], 8), 6
+    cell, n = Cell(config), min(config["trials"], 8)
+    steps = min(config["training"]["steps"], config["training"]["log_every"])
     floors = sorted(stream.floor(max(BLOCK, config["largest"])) for stream in cell.streams[:3])
     m = round(OVER_FLOOR * floors[1 % len(floors)]) if math.isfinite(floors[1 % len(floors)]) else config["largest"]
     training = cell.training(m, steps=steps, log_every=steps, stop_accuracy=0.0)
-    train_stack(cell.jobs(m, n), cell.training(m, steps=1, log_every=1, stop_accuracy=0.0))  # compiles
-    jobs = cell.jobs(m, n)
+    train_stack(cell.jobs(m, 0, n), cell.training(m, steps=1, log_every=1, stop_accuracy=0.0))  # compiles
+    jobs = cell.jobs(m, 0, n)
     start = time.monotonic()
     train_stack(jobs, training)
-    seconds = (time.monotonic() - start) / (n * steps)
+    seconds = (time.monotonic() - start) / (n * max(1, steps))
     return 0.75 * PROBES * config["trials"] * config["training"]["steps"] * seconds
