@@ -249,3 +249,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _fail(message: str, code: int = 2) -> NoReturn:
     typer.echo(f"boolens: {' '.join(message.split())}", err=True)
     sys.exit(code)
+
+
+from analyses import sweep_cli as sweep_cli  # noqa: E402 - registers `boolens sweep` on the app above

@@ -3,14 +3,12 @@
 import threading
 import time
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyses.engine.cells import Cell, Row, compute_cell, find_compute
 from interp.errors import BoolensError
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from analyses.engine.run import Ledger
 
 CONNECT = 10.0
@@ -19,8 +17,8 @@ POLL = 0.5
 _one_at_a_time = threading.Lock()
 
 
-def connect(scheduler: str, cell: Cell) -> "Client":
-    """A client of the scheduler, whose workers of now have been asked for the cell's function.
+def connect(scheduler: str, cell: Cell) -> Any:
+    """A `distributed.Client` of the scheduler, whose workers of now have been asked for the cell's function.
 
     Raises:
         BoolensError: dask[distributed] is missing, no scheduler answers, or a worker lacks the function or has it in
@@ -63,7 +61,7 @@ def compute_there(cell: Cell) -> list[Row]:
         return compute_cell(cell)
 
 
-def run_on(client: "Client", ledger: "Ledger") -> None:
+def run_on(client: Any, ledger: "Ledger") -> None:
     """Keep one cell a worker in flight. A cell whose worker dies is run on another; one that outlives none of several
     (the scheduler's `allowed-failures`, 3) is recorded as failed.
 
@@ -89,10 +87,10 @@ def run_on(client: "Client", ledger: "Ledger") -> None:
                 time.sleep(POLL)
                 continue
             try:
-                done = wait(list(flying), timeout=POLL, return_when="FIRST_COMPLETED").done
+                waited: Any = wait(list(flying), timeout=POLL, return_when="FIRST_COMPLETED")
             except TimeoutError:
                 continue
-            for future in done:
+            for future in waited.done:
                 cell = flying.pop(future)
                 if future.status == "finished":
                     ledger.land(cell, future.result())
