@@ -96,9 +96,7 @@ def _grid_values(path: Path, name: Any, value: Any) -> list[Any]:
         elif value.keys() == {"log_range"}:
             value = _log_range(name, value["log_range"])
         else:
-            raise BoolensError(
-                f"--grid {path}: {name} is {value!r}; write a list, {{range: ...}} or {{log_range: ...}}"
-            )
+            raise BoolensError(f"--grid {path}: {name} is {value!r}; write a list, {{range: ...}}, {{log_range: ...}}")
     values = value if isinstance(value, list) else [value]
     for one in values:
         if type(one) not in OPTION_TYPES[name]:

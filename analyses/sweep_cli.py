@@ -20,9 +20,7 @@ def sweep(
     ] = False,
     scheduler: Annotated[str | None, typer.Option(help="A Dask cluster's, tcp://HOST:PORT. [this process]")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...")] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the cells and what they may take; do nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and their cost; do nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train a grid: any option of train may be a list, --n-ctx 50,100, or a range, --n-train 50:400:50.

@@ -87,7 +87,8 @@ def run_on(client: Any, ledger: "Ledger") -> None:
                 time.sleep(POLL)
                 continue
             try:
-                waited: Any = wait(list(flying), timeout=POLL, return_when="FIRST_COMPLETED")
+                with client.as_current():
+                    waited: Any = wait(list(flying), timeout=POLL, return_when="FIRST_COMPLETED")
             except TimeoutError:
                 continue
             for future in waited.done:

@@ -19,7 +19,6 @@ from interp.errors import BoolensError
 ROOT = Path(__file__).parents[3]
 ROOTS = "tests.engine_cells:roots"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-pytestmark = pytest.mark.filterwarnings("ignore:.*")  # asyncio's and tornado's own, when sockets are closed by a kill
 
 
 def start(*arguments: str, output: Path) -> "subprocess.Popen[bytes]":
@@ -96,7 +95,7 @@ def allow_one(dask_scheduler: object) -> None:
 
 def test_a_scheduler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "CONNECT", 1.0)
-    with pytest.raises(BoolensError, match="no Dask scheduler answers at tcp://127.0.0.1:9"):
+    with pytest.raises(BoolensError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
         run_cells(tmp_path / "grid", ROOTS, [{"n": 2}], scheduler="tcp://127.0.0.1:9")
     assert not (tmp_path / "grid" / "cells").exists()
 
