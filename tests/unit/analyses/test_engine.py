@@ -40,7 +40,7 @@ def test_what_is_there_is_not_computed_again(tmp_path: Path) -> None:
     both = run_cells(tmp_path / "grid", ROOTS, configs)
     assert lines(log) == ["2", "3", "5"]
     assert both.n.tolist() == [2, 2, 2, 3, 3, 3, 5, 5, 5]
-    pd.testing.assert_frame_equal(both[:6], first)
+    pd.testing.assert_frame_equal(both.head(6), first)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "grid" / "results.parquet"), both)
 
 
@@ -96,7 +96,7 @@ def test_a_claim_holds_until_it_is_stale(tmp_path: Path, monkeypatch: pytest.Mon
     one, other = Folder(tmp_path), Folder(tmp_path)
     assert one.take("key")
     assert not other.take("key")
-    os.utime(one.claim_path("key"), (time.time() - 2 * folder_module.STALE,) * 2)
+    os.utime(one.claim_path("key"), (0.0, time.time() - 2 * folder_module.STALE))
     assert other.take("key")
     one.release("key")  # no longer its own
     assert other.claim_path("key").exists()
