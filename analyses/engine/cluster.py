@@ -29,7 +29,7 @@ def connect(scheduler: str, cell: Cell) -> Any:
     except ImportError:
         raise BoolensError("--scheduler needs dask[distributed]; pip install 'boolens[cluster]'") from None
     try:
-        client = Client(scheduler, timeout=CONNECT, set_as_default=False)
+        client: Any = Client(scheduler, timeout=CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise BoolensError(
             f"no Dask scheduler answers at {scheduler} ({error}); start one with `dask scheduler`, or leave it out"
