@@ -253,4 +253,4 @@ def _fail(message: str, code: int = 2) -> NoReturn:
     sys.exit(code)
 
 
-import analyses.complexity_cli  # noqa: E402, F401 (registers its command, for which app must be there)
+from analyses import complexity_cli as complexity_cli, sweep_cli as sweep_cli  # noqa: E402 - register commands on the app above
