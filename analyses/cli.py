@@ -253,4 +253,6 @@ def _fail(message: str, code: int = 2) -> NoReturn:
     sys.exit(code)
 
 
-from analyses import complexity_cli as complexity_cli, sweep_cli as sweep_cli  # noqa: E402 - register commands on the app above
+# Commands in files of their own, which register on the app above.
+from analyses import complexity_cli as complexity_cli  # noqa: E402
+from analyses import sweep_cli as sweep_cli  # noqa: E402

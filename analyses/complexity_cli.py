@@ -12,7 +12,7 @@ FULL, QUICK = "50,100,200,400,800,1600", "25,50,100,200"
 
 @app.command()
 def sample_complexity(
-    out: Annotated[Path | None, typer.Option("--out", help="Folder to write; it is not overwritten.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder to write, or to go on with.")] = None,
     model: Annotated[str, typer.Option(help="cls, attention, mlp, linear; several with commas.")] = "cls",
     task: Annotated[str, typer.Option(help="sparse-and, parity, majority; several with commas.")] = "sparse-and",
     n_ctx: Annotated[str | None, typer.Option(help=f"Numbers of bits T. [{FULL}; --quick {QUICK}]")] = None,
@@ -32,6 +32,7 @@ def sample_complexity(
     dropout: Annotated[float | None, typer.Option(help="Dropout in training. [the model's]")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first trial.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help=f"T {QUICK} with 20 trials.")] = False,
+    scheduler: Annotated[str | None, typer.Option(help="A Dask cluster's, tcp://HOST:PORT. [this process]")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the time of every cell, and stop.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -63,4 +64,4 @@ def sample_complexity(
     elif out is None:
         raise BoolensError("--out is missing; name a folder to write, or ask for --dry-run")
     else:
-        _say(report.measure(options, out), as_json)
+        _say(report.measure(options, out, scheduler), as_json)

@@ -19,6 +19,9 @@ from interp.training import Job, train_stack
 from tasks import Dataset, Task
 from tasks.identify import smallest_identifying_sample
 
+SCHEMA = 1
+"""Raised when a configuration's rows come to differ, so that finished cells are computed again."""
+COMPUTE = "analyses.complexity.cell:compute_cell"
 MODELS = ("cls", "attention", "mlp", "linear")
 TASKS = ("sparse-and", "parity", "majority")
 BLOCK = 64
@@ -233,6 +236,11 @@ def compute_cell(config: dict[str, Any], tell: Tell | None = None) -> list[dict[
     if tell:
         tell(1.0, name)
     return [*rows, {"kind": "summary", **same, **empty, **known}]
+
+
+def relative_cost(config: dict[str, Any]) -> float:
+    """Of a cell beside others, by which progress is measured: what a step costs grows with T from some 100 on."""
+    return config["trials"] * config["training"]["steps"] * (100.0 + config["n_ctx"])
 
 
 def expected_seconds(config: dict[str, Any]) -> float:

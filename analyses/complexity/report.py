@@ -1,4 +1,4 @@
-"""The command's measuring and its outputs: tables, fits and figure."""
+"""The command's measuring and its outputs: table, fits and figure."""
 
 import math
 from pathlib import Path
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analyses.complexity.cell import Options, cells, compute_cell, expected_seconds
+from analyses.complexity.cell import COMPUTE, Options, cells, expected_seconds, relative_cost
 from analyses.complexity.fits import LAWS, PUBLISHED, WORDS, fit_laws, predict
+from analyses.engine import Folder, run_cells
+from analyses.engine import dry_run as dry_run_cells
 from analyses.progress import progress_bar
 from interp.errors import BoolensError
 from interp.files import write_csv, write_json
@@ -30,31 +32,40 @@ def dry_run(options: Options) -> Said:
     ]
 
 
-def measure(options: Options, out: Path) -> Said:
-    """Compute every cell and write results.csv, complexity.csv, fits.json and the figure to `out`.
+def measure(options: Options, out: Path, scheduler: str | None = None) -> Said:
+    """Compute the cells that `out` lacks, here or on a Dask cluster; write complexity.csv, fits.json and the figure.
+
+    Beside them are the engine's files (`analyses.engine`): results.parquet and a file a cell.
 
     Raises:
-        BoolensError, TaskError: options out of range, or `out` exists.
+        BoolensError, TaskError: options out of range, `out` holds something else, or every cell failed.
     """
     configs = cells(options)
-    if out.exists():
-        raise BoolensError(f"{out} exists and is not overwritten; choose another --out")
-    rows: Rows = []
-    with progress_bar(1000 * len(configs), "sample complexity") as bar:
-        for i, config in enumerate(configs):
-            rows += compute_cell(config, lambda part, text, i=i: bar.advance(int(1000 * (i + part)) - bar.done, text))
-    return report(rows, options, out)
+    if out.exists() and any(out.iterdir()) and not (out / "sweep.json").exists():
+        raise BoolensError(f"{out} exists and holds no sample complexity to go on with; choose another --out")
+    with progress_bar(1000, "sample complexity") as bar:
+        found = run_cells(
+            out, COMPUTE, configs, scheduler=scheduler, expected_seconds=relative_cost,
+            progress=lambda share, text: bar.advance(int(1000 * share) - bar.done, text),
+        )  # fmt: skip
+    failed = [
+        f"failed: {Folder(out).error(s.cell.key)}" for s in dry_run_cells(out, COMPUTE, configs) if s.state != "there"
+    ]
+    if found.empty:
+        raise BoolensError(f"every cell failed; the first error is in {failed[0].removeprefix('failed: ')}")
+    rows = [{k: None if v != v else v for k, v in row.items()} for row in found.to_dict("records")]
+    content, lines = report(rows, options, out)
+    return content, [*lines, *(f"failed, tried again by the same call: {path}" for path in failed)]
 
 
 def report(rows: Rows, options: Options, out: Path) -> Said:
-    """Write tables, fits and figure of the rows of all cells; the result and its sentences."""
+    """Write table, fits and figure of the rows of all cells; the result and its sentences."""
     from interp.plots.style import save_figure
 
     out.mkdir(parents=True, exist_ok=True)
     columns = list(rows[0])
-    write_csv(out / "results.csv", columns, [[row[c] for c in columns] for row in rows])
     found = [row for row in rows if row["kind"] == "summary"]
-    short = [c for c in columns if c not in ("kind", "n_train", "reached", "failed")]
+    short = [c for c in columns if c not in ("cell", "kind", "n_train", "reached", "failed")]
     write_csv(out / "complexity.csv", short, [[row[c] for c in short] for row in found])
     fits = {name: fit_rows(own, options.seed) for name, own in by_growth(found).items()}
     fits["published"] = fit_laws(list(PUBLISHED), list(PUBLISHED.values()), seed=options.seed)

@@ -148,11 +148,19 @@ def test_the_command_writes_tables_fits_and_figure(tmp_path, capsys):
     found = json.loads(said.out)
     assert [cell["n_ctx"] for cell in found["cells"]] == [5, 6, 7, 9]
     files = {path.name for path in out.iterdir()}
-    assert files == {"results.csv", "complexity.csv", "fits.json", "figure.png", "figure.svg"}
+    written = {"complexity.csv", "fits.json", "figure.png", "figure.svg", "results.parquet", "sweep.json", "cells"}
+    assert written <= files
     assert json.loads((out / "fits.json").read_text())["fits"]["linear, sparse-and"]["defined"]
-    code, said = run(capsys, *arguments, "--out", str(out))
+    before = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    assert len(before) == 4
+    code, again = run(capsys, *arguments, "--out", str(out))
+    assert json.loads(again.out) == found
+    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == before  # nothing computed again
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    code, said = run(capsys, *arguments, "--out", str(tmp_path / "other"))
     assert code == 2
-    assert "exists and is not overwritten" in said.err
+    assert "holds no sample complexity to go on with" in said.err
 
 
 def test_a_dry_run_writes_nothing(tmp_path, capsys, monkeypatch):
