@@ -12,7 +12,7 @@ from analyses.engine import Folder, run_cells
 from analyses.engine import dry_run as dry_run_cells
 from analyses.progress import progress_bar
 from interp.errors import BoolensError
-from interp.files import write_csv, write_json
+from interp.files import plain, write_csv, write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +69,7 @@ def report(rows: Rows, options: Options, out: Path) -> Said:
     write_csv(out / "complexity.csv", short, [[row[c] for c in short] for row in found])
     fits = {name: fit_rows(own, options.seed) for name, own in by_growth(found).items()}
     fits["published"] = fit_laws(list(PUBLISHED), list(PUBLISHED.values()), seed=options.seed)
-    write_json(out / "fits.json", {"laws": WORDS, "rule": rule(options), "fits": fits})
+    write_json(out / "fits.json", plain({"laws": WORDS, "rule": rule(options), "fits": fits}))
     save_figure(draw(found, fits, rule(options)), out)
     lines = [sentence(row) for row in found] + [fit_sentence(name, fit) for name, fit in fits.items()]
     cells_said = [{c: row[c] for c in short} for row in found]

@@ -146,7 +146,7 @@ def test_the_command_writes_tables_fits_and_figure(tmp_path, capsys):
     code, said = run(capsys, *arguments, "--out", str(out))
     assert code == 0, said.err
     found = json.loads(said.out)
-    assert [cell["n_ctx"] for cell in found["cells"]] == [5, 6, 7, 9]
+    assert [cell["n_ctx"] for cell in found["cells"]] == [4, 5, 6, 7]
     files = {path.name for path in out.iterdir()}
     written = {"complexity.csv", "fits.json", "figure.png", "figure.svg", "results.parquet", "sweep.json", "cells"}
     assert written <= files
