@@ -63,7 +63,7 @@ def weights_effects(run: Run, model: "HookedAttention", rule: int, looks: int | 
         x[position] = bit
     with torch.no_grad():
         tables = attention_tables(model, torch.float64)
-    if len(task.candidates) <= EXACT_UP_TO:
+    if len(task.candidates) <= EXACT_UP_TO and task.ON_ALL_INPUTS:
         return exact_flip_effects(tables, x, task.candidates, task.bit_probability)
     generator = torch_generator(run.seed, "analysis", rule, 1)
 

@@ -22,9 +22,9 @@ Missing = Literal["refuse", "drop-rows", "drop-columns", "false"]
 
 @dataclass(frozen=True)
 class Rule:
-    """How a column becomes bits: as it is ('binary'), above a number, above a quantile, or one bit a value."""
+    """How a column becomes bits: as it is ('binary'), above a number or a quantile, one bit a value, or not at all."""
 
-    kind: Literal["binary", "threshold", "quantile", "one-hot"]
+    kind: Literal["binary", "threshold", "quantile", "one-hot", "drop"]
     at: float = 0.5
 
 
@@ -82,9 +82,9 @@ def read_table(path: str | Path, label: str, binarise: str | None = None, missin
     Args:
         path: a .csv with a header and commas, or a .parquet.
         label: the label's column, binary; or COLUMN=VALUE, True where the column holds the value.
-        binarise: rules for columns that are not binary: 'quantile:0.5', 'threshold:40', 'one-hot' for all of them, or
-            'age=threshold:40,colour=one-hot' for some, or both. 'quantile' alone is the median; ordinary numbers are
-            True above it.
+        binarise: rules for columns that are not binary: 'quantile:0.5', 'threshold:40' (True above it) or 'one-hot' for
+            all of them, 'age=threshold:40,colour=one-hot' for some, or both; 'quantile' alone is the median, and
+            'id=drop' leaves a column out.
         missing: 'refuse', 'drop-rows', 'drop-columns' or 'false' (a missing value makes every bit of its column False).
 
     Raises:
@@ -101,11 +101,15 @@ def read_table(path: str | Path, label: str, binarise: str | None = None, missin
     unknown = sorted(set(by_name) - (set(names) - {holder}))
     if unknown:
         raise TaskError(f"--binarise names {unknown}, which are no feature columns; those are {_few(names)}")
+    if any(rule.kind == "drop" for rule in general):
+        raise TaskError("--binarise drop would leave every column out; name one, as in id=drop")
+    dropped = [name for name, rule in by_name.items() if rule.kind == "drop"]
+    frame = frame.drop(columns=dropped)
     there = frame.notna()
     lacking = {name: int(n) for name, n in (~there).sum().items() if n}
     report = {"file": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "label": label}
     report |= {"rows_read": len(frame), "binarise": binarise, "missing": missing, "missing_by_column": lacking}
-    if lacking and missing == "refuse" or (holder in lacking and missing != "drop-rows"):
+    if (lacking and missing == "refuse") or (holder in lacking and missing != "drop-rows"):
         found = ", ".join(f"{name}: {n}" for name, n in list(lacking.items())[:8])
         raise TaskError(
             f"{path}: values are missing ({found}{', ...' if len(lacking) > 8 else ''} of {len(frame)} rows); pass "
@@ -149,13 +153,14 @@ def _rule(spec: str) -> Rule:
         at = math.nan
     fits = {
         "one-hot": not given,
+        "drop": not given,
         "quantile": 0 < at < 1,
         "threshold": bool(given) and math.isfinite(at),
     }
     if not fits.get(kind, False):
         raise TaskError(
             f"--binarise {spec!r} is no rule; write threshold:NUMBER, quantile:SHARE (between 0 and 1) or one-hot, for "
-            "one column as in age=threshold:40"
+            "one column as in age=threshold:40; name=drop leaves a column out"
         )
     return Rule(kind, at)  # pyright: ignore[reportArgumentType]
 
@@ -185,12 +190,12 @@ def make_column(name: str, values: pd.Series, chosen: Rule | None, general: Sequ
         holds = f"{n_kinds} different texts such as {', '.join(map(repr, values.dropna().unique()[:3].tolist()))}"
     asked = f"which {chosen.kind} does not fit" if chosen else "not 0/1, true/false or yes/no"
     way = (
-        "leave the column out"
+        f"pass --binarise '{name}=drop'"
         if not n_kinds
         else (
-            f"pass --binarise '{name}=quantile:0.5', '{name}=threshold:NUMBER' or '{name}=one-hot', or leave it out"
+            f"pass --binarise '{name}=quantile:0.5', '{name}=threshold:NUMBER' '{name}=one-hot' or '{name}=drop'"
             if numeric
-            else f"pass --binarise '{name}=one-hot' (up to {MAX_CATEGORIES} values), or leave it out"
+            else f"pass --binarise '{name}=one-hot' (up to {MAX_CATEGORIES} values) or '{name}=drop'"
         )
     )
     raise TaskError(f"column {name!r} holds {holds}, {asked}; {way}")
@@ -203,7 +208,7 @@ def as_bits(values: pd.Series) -> np.ndarray | None:
         if pd.isna(value):
             found.append(None)
         elif isinstance(value, str):
-            found.append(WORDS.get(value.strip().lower(), None))
+            found.append(WORDS.get(value.strip().lower()))
             if found[-1] is None:
                 return None
         elif value in (0, 1):

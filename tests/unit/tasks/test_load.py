@@ -7,7 +7,20 @@ from typing import Any
 
 import pytest
 
-from tasks import TASKS, Junta, Majority, Or, Parity, RuleAnd, SparseAnd, TableTask, Task, TaskError, load_task, task_from_dict
+from tasks import (
+    TASKS,
+    Junta,
+    Majority,
+    Or,
+    Parity,
+    RuleAnd,
+    SparseAnd,
+    TableTask,
+    Task,
+    TaskError,
+    load_task,
+    task_from_dict,
+)
 
 ALL = [
     SparseAnd(1, (0,)),
@@ -75,7 +88,8 @@ def test_an_unknown_field_is_refused() -> None:
         ({"schema": 1.0}, "schema 1.0 is not known; this version reads schema 1"),
         (
             {"task": "xor"},
-            "'xor' is not known; the tasks are ['junta', 'majority', 'or', 'parity', 'rule-and', 'sparse-and', 'table']",
+            "'xor' is not known; "
+            "the tasks are ['junta', 'majority', 'or', 'parity', 'rule-and', 'sparse-and', 'table']",
         ),
         ({"task": None}, "task None is not known"),
         ({"task": []}, "task [] is not known"),
