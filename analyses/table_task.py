@@ -80,9 +80,10 @@ def reading_line(task: TableTask) -> str:
     missing = f"{sum(lacking.values())} values missing ({source.get('missing')})" if lacking else "no values missing"
     mixed = f"{source.get('contradictory_rows', 0)} rows in {source.get('contradictory_inputs', 0)} inputs"
     return (
-        f"{source.get('file', 'table')}: {task.n_rows} rows of {task.n_ctx} features, label {source.get('label', '')!r} "
-        f"(True in {100 * float(task.y.mean()):.0f} %); {source.get('duplicates', 0)} rows equal to an earlier one, "
-        f"{mixed} with both labels ({source.get('contradictions', 'keep')}), {missing}, {len(constant)} constant features"
+        f"{source.get('file', 'table')}: {task.n_rows} rows of {task.n_ctx} features, label "
+        f"{source.get('label', '')!r} (True in {100 * float(task.y.mean()):.0f} %); "
+        f"{source.get('duplicates', 0)} rows equal to an earlier one, {mixed} with both labels "
+        f"({source.get('contradictions', 'keep')}), {missing}, {len(constant)} constant features"
         + (f" ({', '.join(constant[:6])}{', ...' if len(constant) > 6 else ''})" if constant else "")
     )
 
@@ -90,7 +91,8 @@ def reading_line(task: TableTask) -> str:
 def split_line(task: TableTask) -> str:
     """The two parts and the hypothesis."""
     size = part_sizes(task)
-    return f"{size['n_train']} rows for training, {size['n_valid']} held out, no input in both parts; {hypothesis_line(task)}"
+    parts = f"{size['n_train']} rows for training, {size['n_valid']} held out, no input in both parts"
+    return f"{parts}; {hypothesis_line(task)}"
 
 
 def hypothesis_line(task: TableTask) -> str:
