@@ -77,8 +77,9 @@ def styled() -> Iterator[None]:
 class PositionLocator(Locator):
     """Integer ticks 0, step, 2 step … below `n`, with the smallest step whose labels do not touch."""
 
-    def __init__(self, ax: Axes, which: str, n: int) -> None:
-        self.ax, self.which, self.n = ax, which, n
+    def __init__(self, ax: Axes, which: str, n: int, counts: str = "positions", order: Sequence[int] = ()) -> None:
+        """`counts` says of what the ticks are numbers, `order` which position stands where, if not each at its own."""
+        self.ax, self.which, self.n, self.counts, self.order = ax, which, n, counts, tuple(order)
 
     def __call__(self) -> list[int]:
         box = self.ax.get_window_extent()
@@ -101,8 +102,17 @@ def tick_step(least: float) -> int:
         power *= 10
 
 
-def position_axis(ax: Axes, n_ctx: int, which: Literal["x", "y"] = "x", label: str = "position (src)") -> None:
-    """Cell i is centred at i: limits -0.5 to n_ctx - 0.5 (y runs downwards), thinned integer ticks, label."""
+def position_axis(
+    ax: Axes,
+    n_ctx: int,
+    which: Literal["x", "y"] = "x",
+    label: str = "position (src)",
+    counts: str = "positions",
+) -> None:
+    """Cell i is centred at i: limits -0.5 to n_ctx - 0.5 (y runs downwards), thinned integer ticks, label.
+
+    Where it `counts` something else than positions, `interp.plots.names` leaves the numbers.
+    """
     if n_ctx < 1:
         raise BoolensError(f"n_ctx is {n_ctx}, but an axis needs at least 1 position")
     if axis_name(which) == "x":
@@ -113,7 +123,7 @@ def position_axis(ax: Axes, n_ctx: int, which: Literal["x", "y"] = "x", label: s
         ax.set_ylim(n_ctx - 0.5, -0.5)
         ax.set_ylabel(label)
         axis = ax.yaxis
-    axis.set_major_locator(PositionLocator(ax, which, n_ctx))
+    axis.set_major_locator(PositionLocator(ax, which, n_ctx, counts))
     axis.set_tick_params(which="major", labelsize=TICK_SIZE)
 
 
