@@ -10,16 +10,25 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter
 
 from interp.errors import BoolensError
-from interp.plots.style import TICK_SIZE, PositionLocator, styled
+from interp.plots.style import TICK_SIZE, BlockLocator, PositionLocator, styled
 
 LONGEST = 24
 """Characters of a name at an axis; longer ones end with an ellipsis."""
 IN_TITLE = 16
+LABELS = (
+    ("position (index)", "feature"),
+    ("(index)", "(feature)"),
+    ("position", "feature"),
+    ("targets first", "hypothesis first"),
+)
 PITCH = 1.2 * TICK_SIZE
 """Points that a name needs across."""
+SMALLEST = 4.5
+"""Points of the smallest letters; below it names thin out."""
 WIDEST = 1.8
 """A figure grows at most so many times, so that all names fit; beyond it they thin out."""
-INDICES = re.compile(r"((?:rule \d+: )?)targets? (\d+(?:, \d+)*)")
+INDICES = re.compile(r"\btargets? (\d+(?:, \d+)*)(?!\d)")
+NODE = re.compile(r"position-(\d+)")
 WORDS = {"target position": "hypothesised feature", "target": "hypothesised feature"}
 
 
@@ -28,13 +37,14 @@ class NameLocator(PositionLocator):
 
     def __init__(self, ax: Axes, which: str, order: Sequence[int], keep: Sequence[int]) -> None:
         super().__init__(ax, which, len(order))
+        self.size = TICK_SIZE
         self.kept = [place for place, position in enumerate(order) if position in keep]
 
     def __call__(self) -> list[int]:
         box = self.ax.get_window_extent()
         pixels = box.width if self.which == "x" else box.height
         pitch = pixels / self.ax.figure.dpi * 72 / self.n
-        step = max(1, -(-PITCH // max(pitch, 1e-9)))
+        step = max(1, -(-1.2 * self.size // max(pitch, 1e-9)))
         shown = list(self.kept)
         for place in range(self.n):
             if all(abs(place - other) >= step for other in shown):
@@ -63,31 +73,36 @@ def name_positions(fig: Figure, names: Sequence[str], keep: Sequence[int] = ()) 
         named = [(ax, which, axis) for ax, which, axis in named if _name_axis(ax, which, axis, names, keep)]
         for text in fig.findobj(Text):
             assert isinstance(text, Text)
-            text.set_text(renamed(text.get_text(), names))
+            node = NODE.fullmatch(text.get_gid() or "")
+            text.set_text(shortened(names[int(node[1])], IN_TITLE) if node else renamed(text.get_text(), names))
         _make_room(fig, named, names)
 
 
 def _orders(ax: Axes, which: str, axis: Axis) -> bool:
     locator = axis.get_major_locator()
-    return isinstance(locator, PositionLocator) and locator.counts == "positions"
+    return isinstance(locator, BlockLocator) or (isinstance(locator, PositionLocator) and locator.counts == "positions")
 
 
 def _name_axis(ax: Axes, which: str, axis: Axis, names: Sequence[str], keep: Sequence[int]) -> bool:
     """Whether the axis now has names; one without a label stands above another that has them."""
     locator = axis.get_major_locator()
-    assert isinstance(locator, PositionLocator)
-    if locator.n != len(names):
-        return False
+    order, n_blocks = list(range(len(names))), 1
+    if isinstance(locator, BlockLocator):
+        order, n_blocks = locator.order, locator.n_blocks
+    elif isinstance(locator, NameLocator) or (isinstance(locator, PositionLocator) and locator.n != len(names)):
+        return False  # shared with another that has its names, or no axis of these positions
     label = axis.get_label_text()
     if which == "x" and not label:
         axis.set_tick_params(which="major", labelbottom=False)
         return False
-    order = locator.order or range(len(names))
-    shown = [shortened(names[position], LONGEST) for position in order]
-    axis.set_major_locator(NameLocator(ax, which, order, keep))
+    ends = [f" = {bit}" for bit in range(n_blocks)] if n_blocks > 1 else [""]
+    shown = [shortened(names[position], LONGEST) + end for end in ends for position in order]
+    axis.set_major_locator(NameLocator(ax, which, order * n_blocks, keep))
     axis.set_major_formatter(FuncFormatter(lambda place, _: shown[round(place)] if 0 <= place < len(shown) else ""))
     axis.set_tick_params(which="major", labelrotation=90 if which == "x" else 0)
-    axis.set_label_text(label.replace("position (index)", "feature").replace("(index)", "(feature)"))
+    for number, word in LABELS:
+        label = label.replace(number, word)
+    axis.set_label_text(label)
     return True
 
 
@@ -102,12 +117,26 @@ def _make_room(fig: Figure, named: Sequence[tuple[Axes, str, Axis]], names: Sequ
     fig.set_size_inches(width + longest * len(wide), height + longest * len(tall))
     fig.draw_without_rendering()
     grow = {"x": 1.0, "y": 1.0}
-    for ax, which, _ in named:
+    for ax, which, axis in named:
         box = ax.get_window_extent()
         points = (box.width if which == "x" else box.height) / fig.dpi * 72
-        grow[which] = max(grow[which], min(WIDEST, PITCH * len(names) / max(points, 1.0)))
+        grow[which] = max(grow[which], min(WIDEST, PITCH * axis_length(axis) / max(points, 1.0)))
     width, height = fig.get_size_inches()
     fig.set_size_inches(width * grow["x"], height * grow["y"])
+    fig.draw_without_rendering()
+    for ax, which, axis in named:
+        box = ax.get_window_extent()
+        points = (box.width if which == "x" else box.height) / fig.dpi * 72
+        locator = axis.get_major_locator()
+        assert isinstance(locator, NameLocator)
+        locator.size = min(TICK_SIZE, max(SMALLEST, points / axis_length(axis) / 1.2))
+        axis.set_tick_params(which="major", labelsize=locator.size)
+
+
+def axis_length(axis: Axis) -> int:
+    """The number of places along an axis of names."""
+    locator = axis.get_major_locator()
+    return locator.n if isinstance(locator, PositionLocator) else 1
 
 
 def renamed(text: str, names: Sequence[str]) -> str:
@@ -118,24 +147,23 @@ def renamed(text: str, names: Sequence[str]) -> str:
     """
 
     def listed(match: re.Match[str]) -> str:
-        chosen = [shortened(names[int(i)], IN_TITLE) for i in match[2].split(", ")]
-        return match[1] + " AND ".join(chosen)
+        return " AND ".join(shortened(names[int(i)], IN_TITLE) for i in match[1].split(", "))
 
-    if text in WORDS:
-        return WORDS[text]
-    lines = [INDICES.fullmatch(line) for line in text.split("\n")]
-    if not all(lines):
-        return text
-    return "\n".join(listed(match) for match in lines if match)
+    return WORDS.get(text) or INDICES.sub(listed, text)
 
 
 def shortened(name: str, most: int) -> str:
-    """The name, or its beginning and end about an ellipsis: what tells features apart is often at the end.
+    """The name, or so much of it as there is room for; of a threshold's name first the number goes.
 
-    >>> shortened("mean concave points>0.0346", 14)
-    'mean con…>0.03'
+    >>> shortened("mean concavity>0.06071", 16), shortened("mean concave points>0.0346", 16)
+    ('mean concavity>…', 'mean concave po…')
+    >>> shortened("occupation=teacher", 14)
+    'occupatio…cher'
     """
     if len(name) <= most:
         return name
+    stem, threshold, _ = name.rpartition(">")
+    if threshold:
+        return f"{stem}>…" if len(stem) + 2 <= most else f"{stem[: most - 1]}…"
     tail = most // 3
-    return name[: most - 1 - tail] + "…" + name[-tail:]
+    return f"{name[: most - 1 - tail]}…{name[-tail:]}"

@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.path import Path
-from matplotlib.ticker import Locator
+from matplotlib.ticker import FixedLocator, Locator
 from matplotlib.transforms import ScaledTranslation
 
 from interp.errors import BoolensError
@@ -77,9 +77,9 @@ def styled() -> Iterator[None]:
 class PositionLocator(Locator):
     """Integer ticks 0, step, 2 step … below `n`, with the smallest step whose labels do not touch."""
 
-    def __init__(self, ax: Axes, which: str, n: int, counts: str = "positions", order: Sequence[int] = ()) -> None:
-        """`counts` says of what the ticks are numbers, `order` which position stands where, if not each at its own."""
-        self.ax, self.which, self.n, self.counts, self.order = ax, which, n, counts, tuple(order)
+    def __init__(self, ax: Axes, which: str, n: int, counts: str = "positions") -> None:
+        """`counts` says of what the ticks are numbers."""
+        self.ax, self.which, self.n, self.counts = ax, which, n, counts
 
     def __call__(self) -> list[int]:
         box = self.ax.get_window_extent()
@@ -90,6 +90,14 @@ class PositionLocator(Locator):
 
     def tick_values(self, vmin: float, vmax: float) -> list[int]:
         return [tick for tick in self() if min(vmin, vmax) <= tick <= max(vmin, vmax)]
+
+
+class BlockLocator(FixedLocator):
+    """Ticks of blocks that hold all positions in another order; none of positions (see `interp.plots.names`)."""
+
+    def __init__(self, ticks: Sequence[float], order: Sequence[int], n_blocks: int) -> None:
+        super().__init__(ticks)
+        self.order, self.n_blocks = list(order), n_blocks
 
 
 def tick_step(least: float) -> int:
