@@ -42,7 +42,7 @@ def train(
     table: Table = None,
     n_rule_bits: Annotated[int | None, typer.Option(help="Rule bits of a drawn rule-and task. [1]")] = None,
     p: P = "balanced",
-    data: Annotated[Path | None, typer.Option(help="A table's file, .csv or .parquet.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A table's file, .csv or .parquet; or animals.")] = None,
     label: Annotated[str | None, typer.Option(help="Its label: COLUMN, or COLUMN=VALUE that is True.")] = None,
     binarise: Annotated[
         str | None,

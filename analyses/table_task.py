@@ -62,6 +62,7 @@ def part_sizes(task: TableTask) -> dict[str, int]:
 def summary(task: TableTask) -> dict[str, Any]:
     """What was read and made of it, for --json."""
     hypothesis = {"features": names_of(task), "origin": task.origin, "errors": task.errors, "ties": task.ties}
+    hypothesis["held_out_errors"] = task.held_out_errors
     share = float(task.y.mean())
     return {**task.source, "rows": task.n_rows, "features": task.n_ctx, "true": share, **part_sizes(task)} | {
         "hypothesis": hypothesis
@@ -98,6 +99,7 @@ def split_line(task: TableTask) -> str:
 def hypothesis_line(task: TableTask) -> str:
     """The hypothesis, where it comes from, and how well it fits the training rows."""
     how = "given" if task.origin == "given" else "the AND with the fewest errors on the training rows"
-    n = part_sizes(task)["n_train"]
+    n, n_held = part_sizes(task).values()
     ties = f"; {task.ties} other sets of {len(task.targets[0])} features fit as well" if task.ties else ""
-    return f"hypothesis ({how}): {' AND '.join(names_of(task))}, wrong on {task.errors} of {n} training rows{ties}"
+    wrong = f"wrong on {task.errors} of {n} training and {task.held_out_errors} of {n_held} held-out rows"
+    return f"hypothesis ({how}): {' AND '.join(names_of(task))}, {wrong}{ties}"

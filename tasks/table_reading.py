@@ -15,6 +15,8 @@ from jaxtyping import Bool
 from tasks.errors import TaskError
 
 WORDS = {"0": False, "1": True, "false": False, "true": True, "no": False, "yes": True}
+ANIMALS = Path(__file__).parent / "data" / "animals.csv"
+"""75 things with 14 attributes and whether they are alive; `animals` names it."""
 MAX_CATEGORIES = 64
 """Different values of a one-hot column; more are most likely names or numbers of the rows."""
 Missing = Literal["refuse", "drop-rows", "drop-columns", "false"]
@@ -80,7 +82,7 @@ def read_table(path: str | Path, label: str, binarise: str | None = None, missin
     """Read a table, strictly.
 
     Args:
-        path: a .csv with a header and commas, or a .parquet.
+        path: a .csv with a header and commas, or a .parquet; "animals" is the table that comes along.
         label: the label's column, binary; or COLUMN=VALUE, True where the column holds the value.
         binarise: rules for columns that are not binary: 'quantile:0.5', 'threshold:40' (True above it) or 'one-hot' for
             all of them, 'age=threshold:40,colour=one-hot' for some, or both; 'quantile' alone is the median, and
@@ -93,7 +95,7 @@ def read_table(path: str | Path, label: str, binarise: str | None = None, missin
     """
     if missing not in get_args(Missing):
         raise TaskError(f"--missing {missing!r} is not known; choose one of {', '.join(get_args(Missing))}")
-    path = Path(path)
+    path = ANIMALS if str(path) == "animals" else Path(path)
     frame = _frame(path)
     names = [str(name) for name in frame.columns]
     holder, value = _label_column(names, label)
@@ -225,7 +227,7 @@ def categories(values: np.ndarray) -> list[str]:
 
 def _frame(path: Path) -> pd.DataFrame:
     if not path.is_file():
-        raise TaskError(f"--data {path} is not a file; give a .csv or .parquet")
+        raise TaskError(f"--data {path} is not a file; give a .csv or .parquet, or animals")
     try:
         if path.suffix.lower() == ".parquet":
             frame = pd.read_parquet(path)

@@ -31,9 +31,10 @@ def make_table_task(
 ) -> TableTask:
     """Split a table and make its task.
 
-    Equal inputs are in one part. Quantiles and the hypothesis are found from the training rows alone. Where quantiles
-    are asked for, a first split is made with those of all rows, which decides only which rows go together; rows that
-    the training rows' own quantiles make equal to a training row are then left out of the held-out ones.
+    Equal inputs are in one part. The hypothesis is found from the training rows alone, quantiles from rows that are not
+    held out (training rows, and those in no part where the numbers leave some over). Where quantiles
+    are asked for, a first split is made with those of all rows, which decides only which rows go together; of rows that
+    the training rows' own quantiles then make equal across the parts, those of one part are left out.
 
     Args:
         table: what `read_table` read.
@@ -55,14 +56,13 @@ def make_table_task(
     names, x = table.bits(every)
     check_table(names, x, table.y)
     y, kept = resolved(x, table.y, every, contradictions)
-    n_train, n_valid = sizes(int(kept.sum()), n_train, n_valid, SPARE if table.looks_at_rows else 0.0)
+    n_train, n_valid = sizes(int(kept.sum()), n_train, n_valid, spare_rows(x, kept, table.looks_at_rows))
     if table.looks_at_rows:
-        n_first = n_train if contradictions == "keep" else min(round((1 + SPARE) * n_train), int(kept.sum()) - n_valid)
-        train, held_out = split_rows(x, y, kept, n_first, int(kept.sum()) - n_first, generator)
+        n_first = round(n_train / (n_train + n_valid) * kept.sum())
+        train, held_out = split_rows(x, y, kept, n_first, int(kept.sum()) - n_first, generator, exact=False)
         names, x = table.bits(train)
         y, kept = resolved(x, table.y, train | held_out, contradictions)
-        train, held_out = train & kept, held_out & kept
-        held_out &= ~np.isin(groups_of(x), groups_of(x)[train])
+        train, held_out = parted(x, train & kept, held_out & kept)
         train, held_out = trimmed(train, n_train, generator), trimmed(held_out, n_valid, generator)
     else:
         train, held_out = split_rows(x, y, kept, n_train, n_valid, generator)
@@ -78,16 +78,27 @@ def make_table_task(
     return TableTask(names, x, y, train, held_out, best.targets, origin="fitted", ties=best.ties, source=source)
 
 
-def sizes(n_rows: int, n_train: int | None, n_valid: int | None, spare: float = 0.0) -> tuple[int, int]:
+def spare_rows(x: Bool[np.ndarray, "row pos"], rows: Bool[np.ndarray, " row"], looks_at_rows: bool) -> int:
+    """How many rows are kept back by default, so that every split has the same sizes.
+
+    SPARE of them where thresholds depend on the split; as many as the largest group of equal rows where there are too
+    few single ones to make up for it.
+    """
+    size = np.bincount(groups_of(x)[rows])
+    uneven = 0 if (size == 1).sum() >= size.max() else int(size.max())
+    return max(uneven, round(SPARE * rows.sum()) if looks_at_rows else 0)
+
+
+def sizes(n_rows: int, n_train: int | None, n_valid: int | None, spare: int = 0) -> tuple[int, int]:
     """The numbers of training and held-out rows.
 
-    >>> sizes(100, None, None), sizes(100, 60, None), sizes(100, None, None, spare=0.1)
+    >>> sizes(100, None, None), sizes(100, 60, None), sizes(100, None, None, spare=10)
     ((70, 30), (60, 40), (63, 27))
 
     Raises:
         TaskError: fewer than two of either, or more than there are.
     """
-    usable = n_rows - round(spare * n_rows)
+    usable = n_rows - spare
     if n_valid is None:
         n_valid = round(HELD_OUT * usable) if n_train is None else usable - n_train
     if n_train is None:
@@ -98,6 +109,15 @@ def sizes(n_rows: int, n_train: int | None, n_valid: int | None, spare: float = 
             "together have at most all: change --n-train or --n-valid"
         )
     return n_train, n_valid
+
+
+def parted(
+    x: Bool[np.ndarray, "row pos"], train: Bool[np.ndarray, " row"], held_out: Bool[np.ndarray, " row"]
+) -> tuple[Bool[np.ndarray, " row"], Bool[np.ndarray, " row"]]:
+    """The parts without an input in both: of equal rows, those of the part that has fewer of them are left out."""
+    group = groups_of(x)
+    n_train, n_held = (np.bincount(group, weights=part.astype(float))[group] for part in (train, held_out))
+    return train & (n_train >= n_held), held_out & (n_held > n_train)
 
 
 def groups_of(x: Bool[np.ndarray, "row pos"]) -> Int[np.ndarray, " row"]:
@@ -139,8 +159,12 @@ def split_rows(
     n_train: int,
     n_valid: int,
     generator: torch.Generator,
+    *,
+    exact: bool = True,
 ) -> tuple[Bool[np.ndarray, " row"], Bool[np.ndarray, " row"]]:
     """Training and held-out rows, drawn at random by groups of equal rows, with labels shared out as groups allow.
+
+    Of a group that is too large for what is left some rows are in no part. If not `exact`, fewer may be held out.
 
     Raises:
         TaskError: groups so large that the held-out rows cannot be so many.
@@ -162,13 +186,13 @@ def split_rows(
             if not held[g] and 0 < size[g] <= left:
                 held[g] = True
                 left -= size[g]
-    if size[held].sum() != n_valid:
-        raise TaskError(
-            f"equal rows stay together, so that {int(size[held].sum())} rows can be held out but not {n_valid}; "
-            "choose another --n-valid"
-        )
+    left = n_valid - int(size[held].sum())
+    enough = [g for g in order if not held[g] and size[g] >= left]
+    if exact and left and enough:
+        held[min(enough, key=lambda g: size[g])] = True
     held_out = rows & held[group]
-    return trimmed(rows & ~held_out, n_train, generator), held_out
+    train = trimmed(rows & ~held_out, n_train, generator)
+    return train, trimmed(held_out, n_valid, generator) if exact else held_out
 
 
 def trimmed(rows: Bool[np.ndarray, " row"], n: int, generator: torch.Generator) -> Bool[np.ndarray, " row"]:

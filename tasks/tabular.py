@@ -164,6 +164,12 @@ class TableTask(Task):
         return x[torch.randperm(len(x), generator=generator)[:n]]
 
     @property
+    def held_out_errors(self) -> int:
+        """The hypothesis' errors on the held-out rows."""
+        x, y = self.part("valid")
+        return int((x[:, list(self.targets[0])].all(dim=1) != y).sum())
+
+    @property
     def position_names(self) -> tuple[str, ...]:
         return self.features
 
