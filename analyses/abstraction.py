@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from interp.models import HookedAttention
 
 NAME = "abstraction"
+MISSING = "it needs a model with attention to look at and a task that is an AND"
 N_PAIRS = 256
 """Pairs a variable, at most; searches and directions are chosen on the first half and measured on the second."""
 N_RANDOM = 20

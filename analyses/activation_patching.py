@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "activation-patching"
+MISSING = "pairs need labels of inputs with one bit changed, which a table lacks; target-recovery patches without them"
 N_PAIRS = 64
 """Pairs a group."""
 SAME_OR_REPEATED = ("hook_pos_embed", "blocks.0.hook_resid_pre")

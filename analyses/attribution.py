@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from analyses.activation_patching import N_PAIRS, SAME_OR_REPEATED, applies, draw_groups
+from analyses.activation_patching import MISSING, N_PAIRS, SAME_OR_REPEATED, applies, draw_groups
 from analyses.results import Rows
 from analyses.runs import Run
 from analyses.sweeps import MODES, SweepOptions, in_parts, levelled
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from interp.models import HookedAttention
 
-__all__ = ["NAME", "Attribution", "Structure", "applies", "compute", "plot"]
+__all__ = ["MISSING", "NAME", "Attribution", "Structure", "applies", "compute", "plot"]
 
 NAME = "attribution"
 KINDS = ("gradient", "integrated gradients")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "certificate"
+MISSING = "a table says nothing of the inputs that it does not hold, so that there is nothing to prove"
 QUICK = 2**20
 """Inputs up to which the analysis counts them all."""
 N_SAMPLED = 20_000
@@ -139,7 +140,7 @@ class Certified:
 
 
 def applies(run: Run) -> bool:
-    return True
+    return run.task.ON_ALL_INPUTS
 
 
 def compute(run: Run, settings: Settings | None = None) -> Certified:

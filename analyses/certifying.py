@@ -10,7 +10,7 @@ import numpy as np
 from analyses import certificate
 from analyses.certified_training import Progress, train_until_certified
 from analyses.progress import progress_bar
-from analyses.results import envelope, run_analysis
+from analyses.results import chosen_analyses, envelope, run_analysis
 from analyses.runs import Run, find_runs
 from analyses.train import Plan, check_plan
 from analyses.verdict import measure_accuracy
@@ -25,6 +25,8 @@ def certify(path: Path, settings: certificate.Settings) -> tuple[Any, list[str]]
         The result of a single run, or {"certificates": summary, "runs": results by name}; and the lines to print.
     """
     runs = find_runs(path)
+    for run in runs:
+        chosen_analyses(run, (certificate.NAME,))
     found: list[certificate.Certified] = []
     with progress_bar(len(runs), "certifying") as bar:
         for run in runs:

@@ -29,17 +29,31 @@ Table = Annotated[
 @app.command()
 def train(
     context: typer.Context,
-    task: Annotated[str, typer.Argument(help="sparse-and, rule-and, or, majority, parity or junta")],
+    task: Annotated[str, typer.Argument(help="sparse-and, rule-and, or, majority, parity, junta or table")],
     out: Out,
     n_ctx: Annotated[int | None, typer.Option(help="Number of bits T. [30; 11 for rule-and]")] = None,
     n_targets: Annotated[
         int | None, typer.Option(help="Targets a rule, drawn by each seed. [3; 2 for rule-and]")
     ] = None,
-    targets: Annotated[str | None, typer.Option(help="Target indices: 3,7,12 or, one set a rule, 3,7/2,5.")] = None,
+    targets: Annotated[
+        str | None, typer.Option(help="Target indices: 3,7,12 or, one set a rule, 3,7/2,5; of a table also names.")
+    ] = None,
     rule_positions: Annotated[str | None, typer.Option(help="Rule bits, most significant first. [the last]")] = None,
     table: Table = None,
     n_rule_bits: Annotated[int | None, typer.Option(help="Rule bits of a drawn rule-and task. [1]")] = None,
     p: P = "balanced",
+    data: Annotated[Path | None, typer.Option(help="A table's file, .csv or .parquet; or animals.")] = None,
+    label: Annotated[str | None, typer.Option(help="Its label: COLUMN, or COLUMN=VALUE that is True.")] = None,
+    binarise: Annotated[
+        str | None,
+        typer.Option(help="Other columns as bits: quantile:0.5, one-hot, age=threshold:40, several with commas."),
+    ] = None,
+    missing: Annotated[
+        str | None, typer.Option(help="Missing values: refuse, drop-rows, drop-columns or false. [refuse]")
+    ] = None,
+    contradictions: Annotated[
+        str | None, typer.Option(help="Equal rows with both labels: keep, drop or majority. [keep]")
+    ] = None,
     model: Annotated[str, typer.Option(help="attention, cls, mlp or linear")] = "attention",
     d_model: Annotated[int | None, typer.Option(help="Width of embeddings. [2; 64 for cls]")] = None,
     n_heads: Annotated[int | None, typer.Option(help="Attention heads. [1; 16 for cls]")] = None,

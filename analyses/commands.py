@@ -9,6 +9,7 @@ from analyses.overview import print_overview, sets_text, verdict_lines, write_cl
 from analyses.progress import progress_bar
 from analyses.results import SWEEPING, chosen_analyses, result_path
 from analyses.runs import N_INPUTS, Run, find_runs
+from analyses.table_task import TABLE_OPTIONS, part_sizes, reading_line, split_line, summary, table_maker
 from analyses.train import Plan, check_plan, import_run, train_seeds
 from interp.checkpoint import import_tutorial
 from interp.errors import BoolensError
@@ -16,6 +17,7 @@ from interp.files import read_json
 from interp.memory import models_at_once
 from interp.threads import ONE_THREAD_BELOW, suited_threads
 from interp.training import Job, median_accuracy
+from tasks import TableTask
 
 Said = tuple[Any, list[str]]
 
@@ -72,11 +74,16 @@ def train(given: dict[str, Any]) -> Said:
         accuracy = measure_accuracy(run)
         said = {"task": run.task.to_dict(), "p_true": run.task.p_true, "accuracy": accuracy.to_json()}
         content.append({"run": str(run.path), "seed": seed, **said})
+        if isinstance(run.task, TableTask):
+            content[-1]["table"] = summary(run.task)
+            lines += [reading_line(run.task)] if seed == plan.seeds[0] else []
         chance = "" if abs(run.task.p_true - 0.5) < 1e-9 else f", P(label = True) {run.task.p_true:.4g}"
+        targets = sets_text(run.task.targets, run.task.position_names)
         lines.append(
-            f"{run.path}: {run.task.NAME} {sets_text(run.task.targets)}{chance}, {run.architecture}; validation "
+            f"{run.path}: {run.task.NAME} {targets}{chance}, {run.architecture}; validation "
             f"accuracy {accuracy.valid:.3f} (majority class {accuracy.majority:.3f}, balanced {accuracy.balanced:.3f})"
         )
+        lines += [f"  {split_line(run.task)}"] if isinstance(run.task, TableTask) else []
     return content, lines
 
 
@@ -88,7 +95,14 @@ def make_plan(given: dict[str, Any]) -> Plan:
     """
     options = {"model": "attention", "seed": 0, "seeds": None} | given
     seeds, many = parse_seeds(options["seed"], options["seeds"])
-    draw_task = task_maker(options["task"], **{name: options.get(name) for name in TASK_OPTIONS})
+    if options["task"] == "table":
+        draw_task = table_maker(options)
+        options |= part_sizes(draw_task(seeds[0]))
+    else:
+        alien = ["--" + name for name in TABLE_OPTIONS if options.get(name) is not None]
+        if alien:
+            raise BoolensError(f"{options['task']} takes no {', '.join(alien)}; leave it out, or train a table")
+        draw_task = task_maker(options["task"], **{name: options.get(name) for name in TASK_OPTIONS})
     return Plan(
         draw_task=draw_task,
         model=model_config(options["model"], draw_task(seeds[0]).n_ctx, {n: options.get(n) for n in MODEL_OPTIONS}),

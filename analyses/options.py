@@ -21,6 +21,7 @@ OPTION_TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("patience", "rounds"), (int,)),
     **dict.fromkeys(("dropout", "init_std", "lr", "weight_decay", "stop_loss", "stop_accuracy"), (int, float)),
     **dict.fromkeys(("model", "targets", "table", "rule_positions", "positions", "seeds", "device"), (str,)),
+    **dict.fromkeys(("data", "label", "binarise", "missing", "contradictions"), (str,)),
     "p": (int, float, str),
     **dict.fromkeys(("bias", "norm", "until_certified"), (bool,)),
 }
@@ -96,6 +97,10 @@ def task_maker(
     """
     if name not in TASKS:
         raise BoolensError(f"there is no task {name!r}; choose from {', '.join(sorted(TASKS))}")
+    if name == "table":
+        raise BoolensError(
+            "a table is made by `boolens train table --data FILE --label COLUMN`; it cannot be made here"
+        )
     size, chance = DEFAULT_N_CTX[name] if n_ctx is None else n_ctx, parse_p(p)
     if targets is not None and n_targets is not None:
         raise BoolensError("--targets and --n-targets exclude each other; give one")

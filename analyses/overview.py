@@ -129,7 +129,7 @@ def write_overview(
     rows = []
     for i, (run, r) in enumerate(zip(runs, results, strict=True)):
         accuracy = (r.accuracy.valid, r.accuracy.majority, r.accuracy.balanced)
-        who = (run.path.name, run.seed, sets_text(run.task.targets))
+        who = (run.path.name, run.seed, sets_text(run.task.targets, run.task.position_names))
         rows.append((*who, *accuracy, r.verdict.verdict, *all_rules(r), *certificates[i : i + 1]))
     write_csv(folder / "analyses" / "overview.csv", columns, rows)
     write_json(folder / "analyses" / "overview.json", summary)
@@ -153,7 +153,7 @@ def print_overview(
         marks = ["yes" if m else "no" for m in all_rules(r)]
         accuracy = (f"{r.accuracy.valid:.3f}", f"{r.accuracy.majority:.3f}")
         found = (r.verdict.verdict, *certificates[i : i + 1])
-        table.add_row(str(run.seed), sets_text(run.task.targets), *accuracy, *marks, *found)
+        table.add_row(str(run.seed), sets_text(run.task.targets, run.task.position_names), *accuracy, *marks, *found)
     counts = [f"{summary['match'][m]['count']}/{len(runs)}" for m in methods]
     table.add_section()
     table.add_row("all", "", "", "", *counts, f"created {summary['verdicts']['created']['count']}/{len(runs)}")
@@ -189,6 +189,6 @@ def all_rules(result: "TargetRecovery") -> list[bool]:
     return [bool(matched.all()) for matched in result.match.T]
 
 
-def sets_text(targets: Sequence[Sequence[int]]) -> str:
-    """Target sets as the command line takes them: 3,7/2,5."""
-    return "/".join(",".join(map(str, t)) for t in targets)
+def sets_text(targets: Sequence[Sequence[int]], names: Sequence[str] = ()) -> str:
+    """Target sets as the command line takes them: 3,7/2,5; of a table by the features' names."""
+    return "/".join(",".join(names[i] if names else str(i) for i in t) for t in targets)

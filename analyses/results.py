@@ -118,14 +118,17 @@ def run_analysis(
 
     Without figures, those of an earlier result go.
     """
-    from interp.plots import save_figure
+    from interp.plots import name_positions, save_figure
 
     result = analysis.compute(run) if options is None else analysis.compute(run, options)
     folder = result_path(run, analysis.NAME).parent
     table = result.to_rows()
     write_csv(folder / "data.csv", table.columns, table.rows)
     if figures:
-        save_figure(analysis.plot(result), folder)
+        figure = analysis.plot(result)
+        if run.task.position_names:
+            name_positions(figure, run.task.position_names, [i for targets in run.task.targets for i in targets])
+        save_figure(figure, folder)
     else:
         for kind in ("png", "svg"):
             (folder / f"figure.{kind}").unlink(missing_ok=True)

@@ -72,13 +72,13 @@ def weights_effects(
     if run.is_cls:
         from interp.cls_flips import cls_flip_effects
 
-        chance = task.bit_probability
+        chance = task.bit_probability if task.ON_ALL_INPUTS else None
         return cls_flip_effects(
             cast("HookedCls", model), draw, x, task.candidates, chance, s, level=LEVEL, looks=looks or LOOKS
         )
     with torch.no_grad():
         tables = attention_tables(cast("HookedAttention", model), torch.float64)
-    if len(task.candidates) <= EXACT_UP_TO:
+    if len(task.candidates) <= EXACT_UP_TO and task.ON_ALL_INPUTS:
         return exact_flip_effects(tables, x, task.candidates, task.bit_probability)
     return sampled_flip_effects(tables, draw, x, task.candidates, s, level=LEVEL, looks=looks or LOOKS)
 

@@ -52,7 +52,7 @@ def check_plan(plan: Plan, *, resume: bool, device: str = "cpu") -> dict[int, Ta
     check_device(device)
     tasks = {seed: plan.draw_task(seed) for seed in plan.seeds}
     for seed, task in tasks.items():
-        draw_dataset(task, plan.training.n_train, torch_generator(seed, "train"))
+        draw_dataset(task, plan.training.n_train, torch_generator(seed, "train"), part="train")
         draw_dataset(task, plan.training.n_valid, torch_generator(seed, "valid"))
         _check_folder(plan.folder(seed), plan.config(seed), task, resume=resume)
     if plan.out.exists() and plan.many and (plan.out / "config.json").exists():
@@ -134,7 +134,7 @@ def start_run(plan: Plan, task: Task, seed: int) -> None:
 
 def make_job(task: Task, model: ModelConfig, training: TrainConfig, seed: int, folder: Path | None = None) -> Job:
     """A freshly initialised model with its data, each from the seed's own stream."""
-    data = draw_dataset(task, training.n_train, torch_generator(seed, "train"))
+    data = draw_dataset(task, training.n_train, torch_generator(seed, "train"), part="train")
     valid = draw_dataset(task, training.n_valid, torch_generator(seed, "valid"))
     return Job(build_model(model, torch_generator(seed, "init")), data, valid, seed, folder)
 

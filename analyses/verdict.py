@@ -64,6 +64,29 @@ class Verdict:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Words:
+    """How sentences speak of positions: the kind of the targets, and every position's name, where it has one."""
+
+    kind: str
+    names: Sequence[str] = ()
+
+    @property
+    def indices(self) -> str:
+        return f"{self.kind}s" if self.names else f"{self.kind} indices"
+
+    def listed(self, indices: Sequence[int]) -> str:
+        return "{" + ", ".join(self.names[i] if self.names else str(i) for i in sorted(indices)) + "}"
+
+    def found(self, targets: Sequence[int], ranking: Ranking, matched: bool, rule: str) -> str:
+        if matched:
+            return f"exactly the {self.kind}s {self.listed(targets)}{rule}"
+        hits = len(set(targets) & set(ranking.top))
+        tied = ", tied with others" if ranking.tie else ""
+        whole = f"the {len(targets)} {self.kind}s {self.listed(targets)}"
+        return f"{self.listed(ranking.top)}{tied}, {hits} of {whole}{rule}"
+
+
 def measure_accuracy(run: Run) -> Accuracy:
     """Accuracy on the run's validation set beside the majority class's and the balanced one."""
     x, y = run.valid
@@ -107,6 +130,9 @@ def judge(
     `why` says, after a space, why a method misses the targets of some rules (`selection_side.why_missed`).
     """
     task = run.task
+    what = Words("target", task.position_names)
+    if not task.ON_ALL_INPUTS:
+        what = Words("hypothesised feature", task.position_names)
     patching = list(methods).index("patching")
     p = float(joint[patching])
     of_accuracy = (
@@ -121,29 +147,32 @@ def judge(
         )
     found = [bool(m) for m in match[:, patching]]
     agree = not weights_exact or bool(match[:, list(methods).index("weights")].all())
-    where = [_found(task.targets[r], rankings[r][patching], found[r], _rule_name(run, r)) for r in range(task.n_rules)]
+    where = [
+        what.found(task.targets[r], rankings[r][patching], found[r], _rule_name(run, r)) for r in range(task.n_rules)
+    ]
     evidence = (
         f"Patching finds that the logit depends most on {'; '.join(where)} (permutation p = {p:.2g}); {of_accuracy}."
     )
     if all(found) and p < ALPHA and agree and accuracy.clear:
-        verdict, opening = "created", "The model picks out exactly the target indices."
+        verdict, opening = "created", f"The model picks out exactly the {what.indices}."
     elif any(found) or p < ALPHA:
         verdict, opening = "mixed", "The model picks out some of what it should."
         if all(found) and p >= ALPHA:
-            opening = "The targets are on top, but so few index sets exist that chance is not excluded."
+            opening = f"The {what.kind}s are on top, but so few index sets exist that chance is not excluded."
         elif all(found) and not agree:
-            opening = "The targets are on top by patching, but not by the exact weights."
+            opening = f"The {what.kind}s are on top by patching, but not by the exact weights."
         elif all(found):
-            opening = "The targets are on top, but the accuracy does not clearly beat the majority class."
+            opening = f"The {what.kind}s are on top, but the accuracy does not clearly beat the majority class."
     else:
-        verdict, opening = "not created", "The model does not pick out the target indices."
+        verdict, opening = "not created", f"The model does not pick out the {what.indices}."
     by_head = heads.sentences([_rule_name(run, r) for r in range(task.n_rules)]) if heads else ()
-    differing = tuple(_disagreements(run, methods, rankings, match, patching, why))
+    differing = tuple(_disagreements(run, what, methods, rankings, match, patching, why))
     return Verdict(verdict, f"{opening} {evidence}", differing, by_head)
 
 
 def _disagreements(
     run: Run,
+    what: Words,
     methods: Sequence[str],
     rankings: Sequence[Sequence[Ranking]],
     match: np.ndarray,
@@ -160,20 +189,12 @@ def _disagreements(
         ]
         if m != patching and differing:
             tops = "; ".join(
-                f"{_set(rankings[r][m].top)}{' (tied)' if rankings[r][m].tie else ''}{_rule_name(run, r)} "
-                f"instead of {_set(rankings[r][patching].top)}"
+                f"{what.listed(rankings[r][m].top)}{' (tied)' if rankings[r][m].tie else ''}{_rule_name(run, r)} "
+                f"instead of {what.listed(rankings[r][patching].top)}"
                 for r in differing
             )
             sentences.append(f"{method} disagrees with patching: it has {tops} on top.{why(method, differing)}")
     return sentences
-
-
-def _found(targets: Sequence[int], ranking: Ranking, matched: bool, rule: str) -> str:
-    if matched:
-        return f"exactly the targets {_set(targets)}{rule}"
-    hits = len(set(targets) & set(ranking.top))
-    tied = ", tied with others" if ranking.tie else ""
-    return f"{_set(ranking.top)}{tied}, {hits} of the {len(targets)} targets {_set(targets)}{rule}"
 
 
 def _rule_name(run: Run, rule: int) -> str:
@@ -181,7 +202,3 @@ def _rule_name(run: Run, rule: int) -> str:
         return ""
     bits = ", ".join(f"x{p} = {b}" for p, b in zip(run.task.rule_positions, run.task.rule_bits(rule), strict=True))
     return f" under rule {rule} ({bits})"
-
-
-def _set(indices: Sequence[int]) -> str:
-    return "{" + ", ".join(map(str, sorted(indices))) + "}"

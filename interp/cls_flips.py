@@ -76,7 +76,7 @@ def cls_flip_effects(
     draw: Callable[[int], Int[Tensor, "batch pos"]],
     x: Int[Tensor, " pos"] | Sequence[int],
     free: Sequence[int],
-    probability: Sequence[float],
+    probability: Sequence[float] | None,
     s: int,
     *,
     level: float = 0.95,
@@ -87,14 +87,14 @@ def cls_flip_effects(
     Args:
         model: the model.
         draw, x, free, s, level, looks: as in `interp.flips.sampled_flip_effects`.
-        probability: P(bit = 1) of each position.
+        probability: P(bit = 1) of each position where bits are independent; None samples whatever their number.
 
     Raises:
         BoolensError: x that is not one bit a position; free positions out of range or given twice.
     """
     tables, n_ctx = cls_tables(model), model.cfg.n_ctx
     row, chosen = checked_cube(n_ctx, x, free)
-    if len(chosen) <= EXACT_UP_TO:
+    if probability is not None and len(chosen) <= EXACT_UP_TO:
         inputs = torch.from_numpy(row).long().repeat(2 ** len(chosen), 1)
         places = torch.arange(len(chosen) - 1, -1, -1)
         inputs[:, chosen] = (torch.arange(len(inputs))[:, None] >> places) & 1

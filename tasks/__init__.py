@@ -12,6 +12,7 @@ from tasks.load import TASKS, load_task, task_from_dict
 from tasks.pairs import Pairs, draw_pairs, flip_bits
 from tasks.rule_and import RuleAnd
 from tasks.sparse_and import SparseAnd
+from tasks.tabular import TableTask
 
 __all__ = [
     "TASKS",
@@ -27,6 +28,7 @@ __all__ = [
     "Parity",
     "RuleAnd",
     "SparseAnd",
+    "TableTask",
     "TargetFunction",
     "Task",
     "TaskError",

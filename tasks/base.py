@@ -39,6 +39,8 @@ class Task(ABC):
     NAME: ClassVar[str]
     OWN_FIELDS: ClassVar[frozenset[str]] = frozenset()
     """Fields of task.json that only this task has."""
+    ON_ALL_INPUTS: ClassVar[bool] = True
+    """Whether every one of the 2**n_ctx inputs has a label, and bits are independent."""
 
     def __post_init__(self) -> None:
         check_n_ctx(self.n_ctx)
@@ -75,6 +77,11 @@ class Task(ABC):
     def candidates(self) -> tuple[int, ...]:
         """Positions that could be targets: all but the rule positions."""
         return tuple(i for i in range(self.n_ctx) if i not in self.rule_positions)
+
+    @property
+    def position_names(self) -> tuple[str, ...]:
+        """What each position is called in figures and sentences; () where its number is its name."""
+        return ()
 
     @property
     def bit_probability(self) -> tuple[float, ...]:

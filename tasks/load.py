@@ -10,8 +10,11 @@ from tasks.errors import TaskError
 from tasks.junta import Junta
 from tasks.rule_and import RuleAnd
 from tasks.sparse_and import SparseAnd
+from tasks.tabular import TableTask
 
-TASKS: dict[str, type[Task]] = {task.NAME: task for task in (SparseAnd, RuleAnd, Or, Majority, Parity, Junta)}
+TASKS: dict[str, type[Task]] = {
+    task.NAME: task for task in (SparseAnd, RuleAnd, Or, Majority, Parity, Junta, TableTask)
+}
 """Every task by the name that commands and files use."""
 _FIELDS = {"schema", "task", "n_ctx", "rule_positions", "targets", "p"}
 

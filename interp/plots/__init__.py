@@ -12,6 +12,7 @@ from interp.plots.effects import plot_ablation, plot_patching
 from interp.plots.formation import plot_formation, plot_order
 from interp.plots.gain import plot_gain_attention
 from interp.plots.maps import plot_maps
+from interp.plots.names import name_positions
 from interp.plots.recovery import plot_target_recovery
 from interp.plots.sample_size import SampleSizes
 from interp.plots.samples import plot_samples
@@ -20,6 +21,7 @@ from interp.plots.style import save_figure
 __all__ = [
     "Measure",
     "SampleSizes",
+    "name_positions",
     "plot_ablation",
     "plot_abstraction",
     "plot_attention_patterns",

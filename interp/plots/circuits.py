@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.effects import RECOVERED
 from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
-from interp.plots.style import MARKERS, NEUTRAL, RULE, TARGET, mark_targets, styled
+from interp.plots.style import MARKERS, NEUTRAL, RULE, TARGET, BlockLocator, mark_targets, styled
 
 LOOKS = ("QK", "OV")
 MAP, STRIP, SIDE, ROW = 3.1, 1.0, 2.7, 3.2  # inches: a map with its colour bar, the readout, the numbers; a row
@@ -74,13 +74,13 @@ def plot_circuits(
         grid = fig.add_gridspec(n_heads, 4, width_ratios=widths)
         for h in range(n_heads):
             ax = fig.add_subplot(grid[h, 0])
-            draw_table(ax, qk_maps[h], peak(qk_maps), marks, "score, row-centred")
+            draw_table(ax, qk_maps[h], peak(qk_maps), marks, order, "score, row-centred")
             ax.set_title(f"head {h}: QK")
-            blocks(ax, "y", 2, n_ctx, "query position (dest)")
+            blocks(ax, "y", 2, order, "query position (dest)")
             ax = fig.add_subplot(grid[h, 1])
-            draw_table(ax, ov_maps[h], peak(ov_maps), marks, "logit, row-centred")
+            draw_table(ax, ov_maps[h], peak(ov_maps), marks, order, "logit, row-centred")
             ax.set_title(f"head {h}: OV, value × readout")
-            blocks(ax, "y", 1, n_ctx, "query position (dest)")
+            blocks(ax, "y", 1, order, "query position (dest)")
             draw_readout(fig.add_subplot(grid[h, 2], sharey=ax), weights[order, h], marks)
             side = grid[h, 3].subgridspec(2, 1, height_ratios=[1.3, 1])
             draw_shares(fig.add_subplot(side[0]), names, shares[0][h], shares[1][h])
@@ -117,7 +117,7 @@ def plot_query_circuits(
         fig = Figure(figsize=(7.2, 0.9 + 2 * (0.9 + 0.13 * n_heads)), layout="constrained")
         for ax, table, (title, label) in zip(fig.subplots(2, 1), tables, names, strict=True):
             rows = table[:, order].transpose(0, 2, 1).reshape(n_heads, 2 * n_ctx)
-            draw_table(ax, rows, peak(rows), marks, label, ("x",))
+            draw_table(ax, rows, peak(rows), marks, order, label, ("x",))
             ax.set(title=title, ylabel="head")
             ax.yaxis.set_major_locator(MaxNLocator(integer=True))
         figure_legend(fig, target_handles(target_sets, where_rule, spell_out=True))
@@ -140,6 +140,7 @@ def draw_table(
     values: NDArray[np.float64],
     limit: float,
     marks: tuple[list[int], list[int]],
+    order: Sequence[int],
     label: str,
     marked: Sequence[str] = ("x", "y"),
 ) -> None:
@@ -152,21 +153,23 @@ def draw_table(
     image: Any = ax.imshow(values, cmap=RECOVERED, norm=Normalize(-limit, limit), aspect="auto", interpolation="none")
     bar: Any = ax.figure.colorbar(image, cax=ax.inset_axes((1.09, 0, 0.04, 1)), label=label)
     bar.outline.set_linewidth(0.6)
-    blocks(ax, "x", 2, n_ctx, "key position (src)")
+    blocks(ax, "x", 2, order, "key position (src)")
     axes: tuple[tuple[Literal["x", "y"], int], ...] = (("x", n_columns), ("y", n_rows))
     for which, size in (axis for axis in axes if axis[0] in marked):
         at_targets, at_rule = ([i + offset for offset in range(0, size, n_ctx) for i in of] for of in marks)
         mark_targets(ax, at_targets, at_rule, which)
 
 
-def blocks(ax: Axes, which: str, n_blocks: int, n_ctx: int, label: str) -> None:
+def blocks(ax: Axes, which: str, n_blocks: int, order: Sequence[int], label: str) -> None:
     """Blocks of positions, one a bit, named at their middle and parted by a line; no numbers, as they are regrouped."""
     axis, line = (ax.xaxis, ax.axvline) if which == "x" else (ax.yaxis, ax.axhline)
     axis.set_label_text(f"{label}, targets first")
     if n_blocks == 1:
-        axis.set_ticks([])
+        axis.set_major_locator(BlockLocator([], order, 1))
         return
+    n_ctx = len(order)
     axis.set_ticks([(b + 0.5) * n_ctx - 0.5 for b in range(n_blocks)], [f"bit {b}" for b in range(n_blocks)])
+    axis.set_major_locator(BlockLocator(axis.get_majorticklocs().tolist(), order, n_blocks))
     axis.set_tick_params(length=0)
     line(n_ctx - 0.5, color="0.3", linewidth=0.6)
 

@@ -63,7 +63,7 @@ def draw_graph(
             ax.plot([-0.11, -0.03], [y, position], color=colour, linewidth=0.4, clip_on=False)
         ax.text(
             -0.13, y, str(position), ha="right", va="center", fontsize=TICK_SIZE, color=colour,
-            fontweight="normal" if kinds[position] == NEUTRAL else "bold",
+            gid=f"position-{position}", fontweight="normal" if kinds[position] == NEUTRAL else "bold",
         )  # fmt: skip
 
 

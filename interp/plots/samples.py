@@ -52,11 +52,11 @@ def plot_samples(
         inputs, column = fig.subplots(1, 2, gridspec_kw={"width_ratios": [n_ctx, max(1.0, n_ctx / 40)]})
         draw_cells(inputs, bits)
         position_axis(inputs, n_ctx, label="position (index)")
-        position_axis(inputs, n_samples, "y", label="sample (index)")
+        position_axis(inputs, n_samples, "y", label="sample (index)", counts="samples")
         frame_targets(inputs, rules, target_sets, width=min(1.2, 18 * min(width, height)))
         mark_targets(inputs, sorted({t for r in np.unique(rules) for t in target_sets[r]}), where_rule)
         draw_cells(column, truth[:, None])
-        position_axis(column, n_samples, "y", label="")
+        position_axis(column, n_samples, "y", label="", counts="samples")
         column.set(xlim=(-0.5, 0.5), xticks=[0], xticklabels=["label"], yticks=[])
         legend: list[Artist] = [
             Patch(facecolor="black", edgecolor="0.5", linewidth=0.5, label="1 (True)"),

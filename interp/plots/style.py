@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.path import Path
-from matplotlib.ticker import Locator
+from matplotlib.ticker import FixedLocator, Locator
 from matplotlib.transforms import ScaledTranslation
 
 from interp.errors import BoolensError
@@ -77,8 +77,9 @@ def styled() -> Iterator[None]:
 class PositionLocator(Locator):
     """Integer ticks 0, step, 2 step … below `n`, with the smallest step whose labels do not touch."""
 
-    def __init__(self, ax: Axes, which: str, n: int) -> None:
-        self.ax, self.which, self.n = ax, which, n
+    def __init__(self, ax: Axes, which: str, n: int, counts: str = "positions") -> None:
+        """`counts` says of what the ticks are numbers."""
+        self.ax, self.which, self.n, self.counts = ax, which, n, counts
 
     def __call__(self) -> list[int]:
         box = self.ax.get_window_extent()
@@ -91,6 +92,14 @@ class PositionLocator(Locator):
         return [tick for tick in self() if min(vmin, vmax) <= tick <= max(vmin, vmax)]
 
 
+class BlockLocator(FixedLocator):
+    """Ticks of blocks that hold all positions in another order; none of positions (see `interp.plots.names`)."""
+
+    def __init__(self, ticks: Sequence[float], order: Sequence[int], n_blocks: int) -> None:
+        super().__init__(ticks)
+        self.order, self.n_blocks = list(order), n_blocks
+
+
 def tick_step(least: float) -> int:
     """The smallest of 1, 2, 5, 10, 20, 50 … that is at least `least`."""
     power = 1
@@ -101,8 +110,17 @@ def tick_step(least: float) -> int:
         power *= 10
 
 
-def position_axis(ax: Axes, n_ctx: int, which: Literal["x", "y"] = "x", label: str = "position (src)") -> None:
-    """Cell i is centred at i: limits -0.5 to n_ctx - 0.5 (y runs downwards), thinned integer ticks, label."""
+def position_axis(
+    ax: Axes,
+    n_ctx: int,
+    which: Literal["x", "y"] = "x",
+    label: str = "position (src)",
+    counts: str = "positions",
+) -> None:
+    """Cell i is centred at i: limits -0.5 to n_ctx - 0.5 (y runs downwards), thinned integer ticks, label.
+
+    Where it `counts` something else than positions, `interp.plots.names` leaves the numbers.
+    """
     if n_ctx < 1:
         raise BoolensError(f"n_ctx is {n_ctx}, but an axis needs at least 1 position")
     if axis_name(which) == "x":
@@ -113,7 +131,7 @@ def position_axis(ax: Axes, n_ctx: int, which: Literal["x", "y"] = "x", label: s
         ax.set_ylim(n_ctx - 0.5, -0.5)
         ax.set_ylabel(label)
         axis = ax.yaxis
-    axis.set_major_locator(PositionLocator(ax, which, n_ctx))
+    axis.set_major_locator(PositionLocator(ax, which, n_ctx, counts))
     axis.set_tick_params(which="major", labelsize=TICK_SIZE)
 
 

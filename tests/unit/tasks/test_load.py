@@ -7,7 +7,20 @@ from typing import Any
 
 import pytest
 
-from tasks import TASKS, Junta, Majority, Or, Parity, RuleAnd, SparseAnd, Task, TaskError, load_task, task_from_dict
+from tasks import (
+    TASKS,
+    Junta,
+    Majority,
+    Or,
+    Parity,
+    RuleAnd,
+    SparseAnd,
+    TableTask,
+    Task,
+    TaskError,
+    load_task,
+    task_from_dict,
+)
 
 ALL = [
     SparseAnd(1, (0,)),
@@ -51,7 +64,7 @@ def test_round_trip(task: Task, tmp_path: Path) -> None:
 
 def test_every_task_has_a_name() -> None:
     named = {"sparse-and": SparseAnd, "rule-and": RuleAnd, "or": Or, "majority": Majority, "parity": Parity}
-    assert {**named, "junta": Junta} == TASKS
+    assert {**named, "junta": Junta, "table": TableTask} == TASKS
 
 
 @pytest.mark.parametrize("content", [SPARSE, RULE])
@@ -75,7 +88,8 @@ def test_an_unknown_field_is_refused() -> None:
         ({"schema": 1.0}, "schema 1.0 is not known; this version reads schema 1"),
         (
             {"task": "xor"},
-            "'xor' is not known; the tasks are ['junta', 'majority', 'or', 'parity', 'rule-and', 'sparse-and']",
+            "'xor' is not known; "
+            "the tasks are ['junta', 'majority', 'or', 'parity', 'rule-and', 'sparse-and', 'table']",
         ),
         ({"task": None}, "task None is not known"),
         ({"task": []}, "task [] is not known"),
