@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from interp.kernel_parts import BITS, f, internal
+from interp.kernel_parts import BITS, compiled, f, internal
 
 GROUPS = 4
 """Groups of bits whose tables are in use at once, so that these stay in the processor's first caches."""
@@ -85,7 +85,7 @@ def empty(*shape):
     return np.zeros(shape, np.float32)
 
 
-@internal
+@compiled
 def new_tables(shape):
     T, d, H, dh, _, _ = shape
     C = H * (1 + dh)
@@ -96,7 +96,7 @@ def new_tables(shape):
     )  # fmt: skip
 
 
-@internal
+@compiled
 def new_rows(shape, n):
     _, d, H, dh, d_mlp, _ = shape
     masks = empty(2 * n * d)
@@ -108,7 +108,7 @@ def new_rows(shape, n):
     )  # fmt: skip
 
 
-@internal
+@compiled
 def new_gradients(n_parameters, shape, n):
     T, d, H, dh, d_mlp, _ = shape
     C = H * (1 + dh)

@@ -64,7 +64,7 @@ def summing(function: Any) -> Any:
 
 
 def internal(function: Any) -> Any:
-    """The same for calls from compiled functions only, without what lets Python call it (it takes time to compile)."""
+    """The same for calls from compiled functions only, which compiles faster; Python crashes on calling it."""
     return compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
