@@ -143,8 +143,8 @@ class Values:
         each = torch.from_numpy(sums.reshape(-1, *self.shape))
         return self.of_z(each[..., 1:] / each[..., :1])
 
-    def _keep(self, scale: torch.Tensor, hook: Any) -> None:
-        self.scales[hook.name] = scale[:, 0, 0]
+    def _keep(self, tensor: torch.Tensor, *, hook: Any) -> None:
+        self.scales[hook.name] = tensor[:, 0, 0]
 
     def of_z(self, z: Float[torch.Tensor, "batch head d_head"]) -> Float[np.ndarray, " batch"]:
         with self.lock:  # boxes are counted by several threads, and the scales are one call's

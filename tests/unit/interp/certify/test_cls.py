@@ -167,7 +167,7 @@ def test_threads_do_not_mix_their_scales() -> None:
 def test_a_single_head_at_800_positions() -> None:
     """Two targets that hold all the attention, by hand: right on all 2**800 inputs; and one key more makes it wrong."""
     task, cfg = SparseAnd(800, (7, 501)), ClsConfig(800, d_model=3, n_heads=1, d_mlp=0, norm=False, bias=True)
-    model = HookedCls(cfg).double()
+    model = HookedCls(cfg).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
