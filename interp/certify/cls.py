@@ -22,6 +22,7 @@ from interp.certify.count import Counted
 from interp.certify.side import RatioSide, Side
 from interp.certify.terms import UNIT, Terms
 from interp.cls_tables import ClsTables, cls_tables
+from interp.errors import BoolensError
 
 if TYPE_CHECKING:
     from interp.models import HookedCls
@@ -39,7 +40,14 @@ STEPS = 60
 
 
 def cls_side_maker(model: "HookedCls") -> Callable[[bool, Int[np.ndarray, " pos"]], Side]:
-    """The model against a label, for `certify`: `RatioSide` where `cls_terms` has terms, else `ClsSide`."""
+    """The model against a label, for `certify`: `RatioSide` where `cls_terms` has terms, else `ClsSide`.
+
+    Raises:
+        BoolensError: weights that are not finite.
+    """
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise BoolensError(f"{name} is not finite: nothing can be said about the logits; train the model again")
     tables = cls_tables(model, torch.float64)
     terms = cls_terms(tables)
     values = None if terms is not None else Values(tables)

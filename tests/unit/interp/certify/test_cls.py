@@ -13,6 +13,7 @@ from interp.certify.cls import ClsSide, Values, cls_side_maker, cls_terms
 from interp.certify.side import CLOSED_FORM, RatioSide
 from interp.cls_tables import cls_tables
 from interp.config import ClsConfig
+from interp.errors import BoolensError
 from interp.models import HookedCls
 from tasks import Majority, Parity, RuleAnd, SparseAnd
 from tasks.base import Task
@@ -190,3 +191,11 @@ def test_a_single_head_at_800_positions() -> None:
     assert (model(torch.as_tensor(found.counterexample)[None]) > 0) != task.label(
         torch.as_tensor(found.counterexample)[None]
     )
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    model = random_cls(config(5, False, 0, True, 1))
+    with torch.no_grad():
+        model.W_readout[1] = torch.nan
+    with pytest.raises(BoolensError, match="W_readout is not finite"):
+        cls_side_maker(model)
