@@ -190,6 +190,10 @@ def side_maker(model: Any) -> Any:
         from interp.certify.mlp import MLPSide
 
         return lambda label, counted: MLPSide(model, label, counted)
+    if architecture == "cls":
+        from interp.certify.cls import cls_side_maker
+
+        return cls_side_maker(model)
     terms = attention_terms(model) if architecture == "attention" else linear_terms(model)
 
     def make(label: bool, counted: Int[np.ndarray, " pos"]) -> Side:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 from analyses.certificate import boxes_of, side_maker
 from analyses.train import Plan, make_job, start_run, write_history
 from interp.certify.branch import Budget, prove
-from interp.certify.certificate import MAX_BOXES, Box
+from interp.certify.certificate import Box
 from interp.checkpoint import WEIGHTS, save_weights
 from interp.errors import BoolensError
 from interp.files import plain, write_json
@@ -138,7 +138,7 @@ def find_wrong(
     wrong = np.unique(np.concatenate(found), axis=0).astype(np.int64)
     if len(wrong):
         return wrong, False
-    budget, proven, left = Budget(MAX_BOXES), True, []
+    budget, proven, left = Budget(min(side.boxes for side in sides.values())), True, []
     for label, side in sides.items():
         searched = prove(side, [box.fixed for box in boxes if box.label == label], budget)
         proven &= searched.proven

@@ -32,7 +32,7 @@ def gain_attention(
 def attention_scores(
     q: Float[Tensor, "batch dest head d_head"], k: Float[Tensor, "batch src head d_head"]
 ) -> Float[Tensor, "batch head dest src"]:
-    """q . k / sqrt(d_head) for every query and key (Vaswani et al. 2017, eq. 1)."""
+    """q . k / sqrt(d_head) for every pair of positions (Vaswani et al. 2017, eq. 1)."""
     products = einsum(q, k, "batch dest head d_head, batch src head d_head -> batch head dest src")
     return products * q.shape[-1] ** -0.5
 

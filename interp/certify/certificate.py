@@ -20,9 +20,6 @@ from interp.certify.total import Part, Total, changes, count_wrong
 from interp.errors import BoolensError
 
 N_STARTS = 14
-MAX_BOXES = 4000
-"""Boxes that a proof may bound, and each of the proofs about the radius, before counting takes over."""
-
 
 Wrong = tuple[int, float, Int[np.ndarray, " pos"], str]
 """A wrong input: number of changes, size of its logit, the bits, how it was found."""
@@ -114,7 +111,8 @@ def certify(
         key = (box.label, box.counted.tobytes())
         groups.setdefault(key, (side(box.label, box.counted), []))[1].append(box.fixed)
     wrong = refute(side, boxes, generator, until)
-    budget = Budget(MAX_BOXES, until)
+    budget = Budget(min(one_side.boxes for one_side in sides.values()), until)
+    proof = next(iter(sides.values())).proof
     proven, n_boxes = not wrong, 0
     for one_side, fixed in groups.values() if not wrong else ():
         found = prove(one_side, fixed, budget)
@@ -122,7 +120,7 @@ def certify(
         proven &= found.proven
         if found.counterexample is not None:
             x = found.counterexample
-            wrong.append((changes(x, one_side.counted), found.logit, x, "branch and bound"))
+            wrong.append((changes(x, one_side.counted), found.logit, x, proof))
     most = max(int((box.counted >= 0).sum()) for box in boxes)
     if proven:
         radius = (most, most)
@@ -147,7 +145,7 @@ def certify(
     if wrong:
         verdict, method = "refuted", wrong[0][3]
     elif exact:
-        verdict, method = "verified", "branch and bound" if proven else "every input counted"
+        verdict, method = "verified", proof if proven else "every input counted"
     else:
         verdict, method = (
             "undecided",
@@ -200,13 +198,13 @@ def _radius(
     harmless, n_boxes = -1, 0
     while harmless + 1 < fewest:
         limit = harmless + 1
-        budget = Budget(MAX_BOXES, until)
+        budget = Budget(min(side.boxes for side, _ in groups), until)
         for side, fixed in groups:
             found = prove(side, fixed, budget, limit)
             n_boxes += found.n_boxes
             if found.counterexample is not None:
                 fewest = limit
-                closest.append((limit, found.logit, found.counterexample, "branch and bound"))
+                closest.append((limit, found.logit, found.counterexample, side.proof))
             if not found.proven:
                 return (harmless, fewest - 1), closest, n_boxes
         harmless = limit

@@ -19,6 +19,7 @@ from interp.certify.bounds import choose
 from interp.certify.count import Counted
 from interp.certify.gelu import STEEPEST, Touches, gelu, line_above, line_below, slope, touches
 from interp.certify.mlp_count import count_perceptron
+from interp.certify.side import BRANCH_AND_BOUND, MAX_BOXES
 from interp.certify.terms import UNIT
 from interp.errors import BoolensError
 from interp.kernel_parts import compiled, summing
@@ -101,6 +102,8 @@ class MLPSide:
     """
 
     leaf = 12
+    boxes = MAX_BOXES
+    proof = BRANCH_AND_BOUND
 
     def __init__(self, model: "HookedMLP", label: bool, counted: Int[np.ndarray, " pos"]) -> None:
         self.weights = weights = perceptron(model)

@@ -12,6 +12,10 @@ from interp.certify.terms import Terms
 
 MOST = int(np.iinfo(np.int32).max)
 """As a limit on counted bits: none."""
+MAX_BOXES = 4000
+"""Boxes bounded at most where bounds are cheap."""
+BRANCH_AND_BOUND = "branch and bound"
+CLOSED_FORM = "closed form: with one head, the sign of a linear function of the bits"
 
 
 class Side(Protocol):
@@ -22,12 +26,16 @@ class Side(Protocol):
         margin: how far rounding can move a logit.
         slack: how far rounding can move a bound.
         leaf: boxes of at most so many free bits are better counted than split.
+        boxes: that a proof may bound, and each of the proofs about the radius, before counting takes over.
+        proof: what a proof is called.
     """
 
     counted: Int[np.ndarray, " pos"]
     margin: float
     slack: float
     leaf: int
+    boxes: int
+    proof: str
 
     def bound(
         self, boxes: Int[np.ndarray, "box pos"], limit: Int[np.ndarray, " box"]
@@ -54,12 +62,15 @@ class RatioSide:
     """A model that is a sum of ratios: attention, or a linear model."""
 
     leaf = 19  # counting 2**19 inputs of 30 terms takes as long as bounding a few dozen boxes
+    boxes = MAX_BOXES
 
     def __init__(self, terms: Terms, label: bool, counted: Int[np.ndarray, " pos"]) -> None:
         self.terms, self.label = terms, label
         self.counted = np.asarray(counted, dtype=np.int8)
         self.signed = signed(terms, label, self.counted)
         self.margin, self.slack = terms.margin, 4 * terms.margin
+        single = len(terms.own) == 1 and terms.own[0] < 0 and not terms.additive.any()
+        self.proof = CLOSED_FORM if single else BRANCH_AND_BOUND
 
     def bound(self, boxes, limit):
         return bound(self.signed, boxes, limit)

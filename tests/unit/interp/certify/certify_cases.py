@@ -50,7 +50,7 @@ def output_weight(model: AnyModel) -> torch.Tensor:
     """What the logit is a multiple of, but for its bias."""
     if isinstance(model, HookedLinear):
         return model.W
-    return model.W_readout if isinstance(model, HookedAttention) else model.mlp.W_out
+    return model.mlp.W_out if isinstance(model, HookedMLP) else model.W_readout
 
 
 def scale_scores(model: HookedAttention, factor: float) -> None:
@@ -62,6 +62,7 @@ def side_maker(model: AnyModel) -> MakeSide:
     if isinstance(model, HookedAttention | HookedLinear):
         terms = attention_terms(model) if isinstance(model, HookedAttention) else linear_terms(model)
         return lambda label, counted: RatioSide(terms, label, counted)
+    assert isinstance(model, HookedMLP)
     return lambda label, counted: MLPSide(model, label, counted)
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-import interp.certify.certificate
 from interp.certify.certificate import Certificate, certify
 from interp.certify.mlp import MLPSide
 from interp.certify.side import RatioSide
@@ -200,7 +199,8 @@ def test_boxes_that_are_all_wrong_by_their_bounds(kind: str, shift: float, monke
     """With no boxes left for the radius, what counting knows without evaluating an input is enough."""
     monkeypatch.setattr(RatioSide, "leaf", 0)
     monkeypatch.setattr(MLPSide, "leaf", 0)
-    monkeypatch.setattr(interp.certify.certificate, "MAX_BOXES", 0)
+    monkeypatch.setattr(RatioSide, "boxes", 0)
+    monkeypatch.setattr(MLPSide, "boxes", 0)
     for name in ("sparse-and", "rule-and", "majority"):
         model = random_model(kind, 7, 5, 0.7)
         with torch.no_grad():
