@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from analyses.results import Rows, strongest
 from analyses.runs import Run
 from interp.hooks import run as run_model
-from interp.plots import plot_attention_patterns
+from interp.plots import plot_attention_patterns, plot_query_attention
 from interp.recovery import PATTERN
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class AttentionPatterns:
         per_sample: pattern onto src, averaged over dest.
         label, rule: of each input.
         mean, sd: of per_sample over the inputs of a rule; over src the mean sums to 1.
-        heatmap: mean pattern; rows (dest) sum to 1 over src.
+        heatmap: mean pattern; rows (dest) sum to 1 over src. A [CLS] transformer has one, and its own key last in src.
     """
 
     per_sample: Float[np.ndarray, "batch head src"]
@@ -80,6 +80,11 @@ def compute(run: Run) -> AttentionPatterns:
 
 def plot(result: AttentionPatterns) -> "Figure":
     shown = strongest(result.mean)
+    if result.heatmap.shape[2] == 1:
+        return plot_query_attention(
+            result.per_sample, result.label, result.rule, result.mean, result.sd, heads=shown, targets=result.targets,
+            rule_positions=result.rule_positions,
+        )  # fmt: skip
     return plot_attention_patterns(
         result.per_sample[:, shown],
         result.label,

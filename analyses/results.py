@@ -118,7 +118,7 @@ def run_analysis(
 
     Without figures, those of an earlier result go.
     """
-    from interp.plots import name_positions, save_figure
+    from interp.plots import name_last, name_positions, save_figure
 
     result = analysis.compute(run) if options is None else analysis.compute(run, options)
     folder = result_path(run, analysis.NAME).parent
@@ -128,6 +128,8 @@ def run_analysis(
         figure = analysis.plot(result)
         if run.task.position_names:
             name_positions(figure, run.task.position_names, [i for targets in run.task.targets for i in targets])
+        elif run.is_cls:
+            name_last(figure, run.task.n_ctx + 1, "[CLS]")
         save_figure(figure, folder)
     else:
         for kind in ("png", "svg"):

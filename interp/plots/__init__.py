@@ -12,7 +12,8 @@ from interp.plots.effects import plot_ablation, plot_patching
 from interp.plots.formation import plot_formation, plot_order
 from interp.plots.gain import plot_gain_attention
 from interp.plots.maps import plot_maps
-from interp.plots.names import name_positions
+from interp.plots.names import name_last, name_positions
+from interp.plots.query_attention import plot_query_attention
 from interp.plots.recovery import plot_target_recovery
 from interp.plots.sample_size import SampleSizes
 from interp.plots.samples import plot_samples
@@ -21,6 +22,7 @@ from interp.plots.style import save_figure
 __all__ = [
     "Measure",
     "SampleSizes",
+    "name_last",
     "name_positions",
     "plot_ablation",
     "plot_abstraction",
@@ -37,6 +39,7 @@ __all__ = [
     "plot_maps",
     "plot_order",
     "plot_patching",
+    "plot_query_attention",
     "plot_query_circuits",
     "plot_samples",
     "plot_target_recovery",

@@ -84,8 +84,7 @@ def plot_attention_patterns(
             for ax in (left, right):
                 position_axis(ax, n_ctx)
                 mark_targets(ax, target_sets[r], where_rule)
-            if images.shape[2] == n_ctx:  # a model with one query has one dest
-                mark_targets(right, target_sets[r], where_rule, "y")
+            mark_targets(right, target_sets[r], where_rule, "y")
             left.set_title(f"head {numbers[h]}, {rule_title(r, target_sets)}")
             right.set_title("mean over samples")
         figure_legend(fig, [*sample_handles(), *target_handles(target_sets, where_rule)])

@@ -27,6 +27,8 @@ SMALLEST = 4.5
 """Points of the smallest letters; below it names thin out."""
 WIDEST = 1.8
 """A figure grows at most so many times, so that all names fit; beyond it they thin out."""
+CLS = "[CLS]"
+"""The name of one more position at an axis than there are names."""
 INDICES = re.compile(r"\btargets? (\d+(?:, \d+)*)(?!\d)")
 NODE = re.compile(r"position-(\d+)")
 WORDS = {"target position": "hypothesised feature", "target": "hypothesised feature"}
@@ -78,6 +80,25 @@ def name_positions(fig: Figure, names: Sequence[str], keep: Sequence[int] = ()) 
         _make_room(fig, named, names)
 
 
+class LastLocator(PositionLocator):
+    """The ticks of a PositionLocator, and the last place, with room about it."""
+
+    def __call__(self) -> list[int]:
+        ticks = super().__call__()
+        step = ticks[1] - ticks[0] if len(ticks) > 1 else self.n
+        return [*(tick for tick in ticks if self.n - 1 - tick > step), self.n - 1]
+
+
+def name_last(fig: Figure, n: int, name: str) -> None:
+    """Writes a name in the place of the last number at every axis of n positions of a finished figure."""
+    for ax in fig.axes:
+        for which, axis in (("x", ax.xaxis), ("y", ax.yaxis)):
+            locator = axis.get_major_locator()
+            if isinstance(locator, PositionLocator) and (locator.counts, locator.n) == ("positions", n):
+                axis.set_major_locator(LastLocator(ax, which, n))
+                axis.set_major_formatter(FuncFormatter(lambda place, _: name if place == n - 1 else f"{place:g}"))
+
+
 def _orders(ax: Axes, which: str, axis: Axis) -> bool:
     locator = axis.get_major_locator()
     return isinstance(locator, BlockLocator) or (isinstance(locator, PositionLocator) and locator.counts == "positions")
@@ -89,6 +110,9 @@ def _name_axis(ax: Axes, which: str, axis: Axis, names: Sequence[str], keep: Seq
     order, n_blocks = list(range(len(names))), 1
     if isinstance(locator, BlockLocator):
         order, n_blocks = locator.order, locator.n_blocks
+    elif isinstance(locator, PositionLocator) and locator.n == len(names) + 1:
+        order = list(range(locator.n))
+        names, keep = [*names, CLS], [*keep, len(names)]
     elif isinstance(locator, NameLocator) or (isinstance(locator, PositionLocator) and locator.n != len(names)):
         return False  # shared with another that has its names, or no axis of these positions
     label = axis.get_label_text()

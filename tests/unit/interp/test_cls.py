@@ -109,7 +109,7 @@ class TestModel:
         last = layer(model.W_E[tokens] + model.W_pos)[:, -1]
         ln: Any = model.ln_final
         final = nn.functional.layer_norm(last, (12,), ln.w, ln.b, EPS)
-        torch.testing.assert_close(model(x), final @ model.W_readout + model.b_readout)
+        torch.testing.assert_close(model(x), final @ model.W_readout + model.state_dict()["b_readout"])
 
     def test_without_norm_and_mlp_the_logit_is_linear_in_the_heads_outputs(self) -> None:
         model, x = random_cls(VARIANTS[-1]), bits(4, 5)
@@ -174,7 +174,7 @@ class TestTables:
         def dropped(place: int) -> Any:
             return lambda out, hook: out * keep[0, place][:, None] / (1 - cfg.dropout)
 
-        hooks = [("blocks.0.hook_attn_out", dropped(0)), ("blocks.0.hook_mlp_out", dropped(1))]
+        hooks: list[Any] = [("blocks.0.hook_attn_out", dropped(0)), ("blocks.0.hook_mlp_out", dropped(1))]
         logits = model.run_with_hooks(x, fwd_hooks=hooks if cfg.d_mlp else hooks[:1])
         loss = nn.functional.binary_cross_entropy_with_logits(logits, y)
         parts = torch.autograd.grad(loss, list(model.parameters()))

@@ -1,13 +1,14 @@
 """The direct readout, against gradients with the final norm's scale held."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
 
 from interp.config import AttentionConfig
 from interp.hooks import run
-from interp.models import build_model
+from interp.models import HookedAttention
 from interp.readout import direct_readout
 from tests.unit.interp.test_cls import CFG, VARIANTS, bits, random_cls
 
@@ -20,7 +21,7 @@ def test_it_is_the_gradient_with_scale_and_mlp_held(cfg) -> None:
     held = [name for name in (SCALE, MLP_OUT) if name in model.hook_names]
     _, cache = run(model, x, record=[Z, *held])
     z = cache[Z].clone().requires_grad_()
-    hooks = [(Z, lambda activation, hook: z)]
+    hooks: list[Any] = [(Z, lambda activation, hook: z)]
     hooks += [(name, lambda activation, hook: cache[hook.name]) for name in held]
     with torch.enable_grad():
         logits = model.run_with_hooks(x, fwd_hooks=hooks)
@@ -29,7 +30,7 @@ def test_it_is_the_gradient_with_scale_and_mlp_held(cfg) -> None:
 
 
 def test_of_an_attention_model_it_is_the_readout() -> None:
-    model = build_model(AttentionConfig(5, n_heads=3, d_value=2))
+    model = HookedAttention(AttentionConfig(5, n_heads=3, d_value=2))
     assert torch.equal(direct_readout(model, bits(4, 5)), model.W_readout)
 
 
