@@ -1,5 +1,6 @@
 """A grid over any option of `boolens train`; one cell is one configuration with all its seeds as one stack."""
 
+import dataclasses
 import itertools
 import tempfile
 import time
@@ -18,9 +19,11 @@ SCHEMA = 1
 COMPUTE = "analyses.sweep:train_cell"
 FIXED = ("seeds", "device", "seed")
 LISTABLE = tuple(name for name in OPTION_TYPES if name not in (*FIXED, "until_certified", "rounds"))
-WITH_COMMAS = ("targets", "rule_positions")
+WITH_COMMAS = ("targets", "rule_positions", "data", "label", "binarise")
 """Texts that hold commas themselves: one value each time that the option is given."""
 MOST_CELLS = 100_000
+CALIBRATED = 4
+"""Cells that an estimate of the cost is made of."""
 
 
 def parse_values(name: str, texts: list[str]) -> list[Any]:
@@ -139,13 +142,42 @@ def make_configs(task: str, grid: dict[str, list[Any]], *, recovery: bool = Fals
     return configs
 
 
-def expected_seconds(config: dict[str, Any]) -> float:
-    """A rough cost in relative units of seconds: steps x samples x bits x models, at 1e9 of them a second."""
+def relative_cost(config: dict[str, Any]) -> float:
+    """Of a cell beside others, by which progress is measured: steps · rows · bits · models, with a share of rows."""
     from analyses.commands import make_plan
 
     plan = make_plan({**config["options"], "task": config["task"], "out": "."})
     rows = plan.training.batch_size or plan.training.n_train
-    return 0.05 + plan.training.steps * rows * plan.model.n_ctx * len(plan.seeds) / 1e9
+    return (1 + plan.training.steps) * (100.0 + rows) * plan.model.n_ctx * len(plan.seeds)
+
+
+def calibrated_seconds(configs: list[dict[str, Any]]) -> Callable[[dict[str, Any]], float]:
+    """From a cell to its estimated seconds on this machine: `relative_cost` times what some cells take.
+
+    CALIBRATED cells, evenly spread over the grid by cost, are trained for a few steps; the estimate takes the median of
+    their seconds over cost. `--recovery` is not reckoned.
+    """
+    from analyses.commands import make_plan
+    from analyses.train import make_job
+    from interp.training import train_stack
+
+    def seconds_of(plan: Any, steps: int) -> float:
+        few = dataclasses.replace(plan.training, steps=steps, stop_accuracy=0.0, stop_loss=0.0)
+        jobs = [make_job(plan.draw_task(seed), plan.model, few, seed) for seed in plan.seeds[:4]]
+        started = time.perf_counter()
+        train_stack(jobs, few)
+        return (time.perf_counter() - started) / len(jobs)
+
+    ordered = sorted(configs, key=relative_cost)
+    places = sorted({round(i * (len(ordered) - 1) / max(1, CALIBRATED - 1)) for i in range(CALIBRATED)})
+    rates = []
+    for config in (ordered[i] for i in places):
+        plan = make_plan({**config["options"], "task": config["task"], "out": "."})
+        seconds_of(plan, 1)  # which compiles
+        a_step = max(seconds_of(plan, 45) - seconds_of(plan, 5), 1e-6) / 40  # what comes with every call is left out
+        rates.append(a_step * (1 + plan.training.steps) * len(plan.seeds) / relative_cost(config))
+    rate = float(np.median(rates))
+    return lambda config: rate * relative_cost(config)
 
 
 def train_cell(config: dict[str, Any], tell: Callable[[float, str], None] | None) -> list[dict[str, Any]]:
@@ -182,8 +214,6 @@ def train_cell(config: dict[str, Any], tell: Callable[[float, str], None] | None
 
 def _recovered(plan: Any, task: Any, job: Any) -> dict[str, bool | None]:
     """Whether each method's top positions are the targets, of every rule; null where a method does not apply."""
-    import dataclasses
-
     from analyses import target_recovery
     from analyses.runs import Run
     from analyses.train import start_run, write_history

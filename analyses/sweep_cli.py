@@ -5,14 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from analyses.cli import Json, Out, _say, app
+from analyses.cli import Json, _say, app
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def sweep(
     context: typer.Context,
     task: Annotated[str, typer.Argument(help="A task, by the name that train takes.")],
-    out: Out,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write, or to go on with.")],
     grid: Annotated[Path | None, typer.Option(help="YAML: train's options by name, each a value or a list.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Seeds of every cell, trained together. [0:8]")] = None,
     recovery: Annotated[
@@ -45,13 +45,16 @@ def sweep(
     found |= {name: sweeping.parse_values(name, texts) for name, texts in given.items()}
     found |= {name: [value] for name, value in {"seeds": seeds, "device": device}.items() if value is not None}
     configs = sweeping.make_configs(task, {"seeds": ["0:8"], **found}, recovery=recovery)
-    _say(_list(out, configs) if dry_run else _run(out, configs, scheduler), as_json)
+    content, lines = _list(out, configs) if dry_run else _run(out, configs, scheduler)
+    _say((content, lines), as_json)
+    if content.get("failed"):
+        raise typer.Exit(1)
 
 
 def _list(out: Path, configs: list[dict[str, Any]]) -> tuple[Any, list[str]]:
     from analyses import engine, sweep
 
-    states = engine.dry_run(out, sweep.COMPUTE, configs, sweep.expected_seconds)
+    states = engine.dry_run(out, sweep.COMPUTE, configs, sweep.calibrated_seconds(configs))
     total = sum(state.seconds or 0.0 for state in states)
     cells = [{"cell": s.cell.key, "state": s.state, "seconds": s.seconds, **s.cell.config} for s in states]
     lines = [f"{s.cell.key[:12]} {s.state:8} {s.seconds or 0:9.1f} s  {s.cell.config['options']}" for s in states]
@@ -68,7 +71,7 @@ def _run(out: Path, configs: list[dict[str, Any]], scheduler: str | None) -> tup
             sweep.COMPUTE,
             configs,
             scheduler=scheduler,
-            expected_seconds=sweep.expected_seconds,
+            expected_seconds=sweep.relative_cost,
             progress=lambda share, text: bar.advance(round(1000 * share) - bar.done, text),
         )
     cells = engine.dry_run(out, sweep.COMPUTE, configs)

@@ -77,9 +77,19 @@ def report(rows: Rows, options: Options, out: Path) -> Said:
 
 
 def rule(options: Options) -> str:
+    """What the figure's caption says: when a size suffices, and how the models were trained."""
+    trainings = {}
+    for config in cells(options):
+        found = config["training"]
+        batch = f"batches of {found['batch_size']}" if found["batch_size"] else "full batch"
+        how = f"{found['steps']} steps of Adam ({batch}, learning rate {found['lr']:g}"
+        how += f", weight decay {found['weight_decay']:g})" if found["weight_decay"] else ")"
+        trainings[config["model"]["architecture"]] = how
+    told = {how: [name for name in trainings if trainings[name] == how] for how in trainings.values()}
+    each = "; ".join(how if len(told) == 1 else f"{', '.join(names)}: {how}" for how, names in told.items())
     return (
         f"m*: fewest training samples with which {options.share:.0%} of {options.trials} trials reach a validation "
-        f"accuracy of {options.accuracy:g} at a logged step; bars: 95 % intervals; floor: one target set left possible"
+        f"accuracy of {options.accuracy:g} at a logged step, within {each}; floor: one target set left possible"
     )
 
 
