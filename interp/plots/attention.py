@@ -84,7 +84,8 @@ def plot_attention_patterns(
             for ax in (left, right):
                 position_axis(ax, n_ctx)
                 mark_targets(ax, target_sets[r], where_rule)
-            mark_targets(right, target_sets[r], where_rule, "y")
+            if images.shape[2] == n_ctx:
+                mark_targets(right, target_sets[r], where_rule, "y")
             left.set_title(f"head {numbers[h]}, {rule_title(r, target_sets)}")
             right.set_title("mean over samples")
         figure_legend(fig, [*sample_handles(), *target_handles(target_sets, where_rule)])

@@ -114,7 +114,7 @@ def test_stopped_processes_leave_nothing(sent: int, code: int, trained: Path, tm
     wait_until(lambda: bool(list(tmp_path.rglob("result.json"))))
     assert process.poll() is None
     os.kill(process.pid, sent)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == code
     assert out == b""
     wait_until(lambda: not group_lives(process.pid))

@@ -61,7 +61,7 @@ class TestBadInput:
             (["parity", "--n-rule-bits", "1"], "parity has no rule bits"),
             (["majority", "--n-targets", "31"], "31 target indices asked for, but only 30 positions are free"),
             (["or", "--p", "tutorial"], "p = 'tutorial' is not a probability"),
-            (["sparse-and", "--model", "cls"], "there is no model 'cls'"),
+            (["sparse-and", "--model", "tree"], "there is no model 'tree'"),
             (["sparse-and", "--model", "linear", "--n-heads", "2"], "a linear model has no --n-heads"),
             (["sparse-and", "--bogus"], "No such option: --bogus"),
             (["sparse-and", "--steps", "many"], "Invalid value for '--steps'"),

@@ -182,8 +182,8 @@ class TestModels:
         assert model_config("attention", 9, {"bias": False}) == AttentionConfig(n_ctx=9)
 
     def test_an_unknown_architecture(self) -> None:
-        with pytest.raises(BoolensError, match="there is no model 'cls'; choose from attention, mlp, linear"):
-            model_config("cls", 9, {})
+        with pytest.raises(BoolensError, match="there is no model 'tree'; choose from attention, cls, mlp, linear"):
+            model_config("tree", 9, {})
 
     def test_options_of_another_architecture_are_all_named(self) -> None:
         with pytest.raises(
@@ -195,7 +195,7 @@ class TestModels:
     def test_the_learning_rate_defaults_by_architecture(self, architecture: str) -> None:
         assert train_config(architecture, {"lr": None, "steps": 7}).lr == DEFAULT_LR[architecture]
         assert train_config(architecture, {"lr": 0.5}).lr == 0.5
-        assert DEFAULT_LR == {"attention": 0.01, "mlp": 0.001, "linear": 0.01}
+        assert DEFAULT_LR == {"attention": 0.01, "cls": 0.001, "mlp": 0.001, "linear": 0.01}
 
 
 class TestConfigFile:
