@@ -106,7 +106,11 @@ def test_stopped_processes_leave_nothing(sent: int, code: int, trained: Path, tm
     """The signal reaches the parent alone; its processes, which would go on for a minute, end too."""
     for seed in range(3, 60):
         shutil.copytree(trained / "seed-000000", tmp_path / "runs" / f"seed-{seed:06d}")
-    command = [sys.executable, "-c", "from analyses.cli import main; main()", "analyze", str(tmp_path / "runs")]
+    # a shell that starts these tests in the background has SIGINT ignored, which its processes inherit
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from analyses.cli import main; main()"
+    )
+    command = [sys.executable, "-c", program, "analyze", str(tmp_path / "runs")]
     process = subprocess.Popen(
         [*command, "circuits", "--jobs", "2"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
