@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 PATIENCE = 2.0
 
@@ -28,8 +29,9 @@ class Bar:
             return
         self.drawn = now
         if self.progress is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            said = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+            columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn(), said)  # the words give way
+            self.progress = Progress(*columns, console=Console(stderr=True), transient=True, expand=True)
             self.progress.add_task(self.what, total=self.total)
             self.progress.start()
         self.progress.update(self.progress.task_ids[0], completed=self.done, description=self.what)
