@@ -107,7 +107,7 @@ def train(
             source = context.get_parameter_source(name)
             if source is not None and source.name == "DEFAULT":
                 given[name] = value
-    _say(commands.train(given), as_json)
+    say(commands.train(given), as_json)
 
 
 @app.command()
@@ -143,7 +143,7 @@ def analyze(
 
     sweep = {"hook": hook, "kind": kind, "mode": mode, "metric": metric, "over": over}
     how = {"quiet": as_json, "jobs": jobs, "content": as_json, "figures": figures}
-    _say(commands.analyze(run, names or [], sweep, hypothesis, **how), as_json)
+    say(commands.analyze(run, names or [], sweep, hypothesis, **how), as_json)
 
 
 @app.command()
@@ -159,7 +159,7 @@ def certify(
     from analyses.certificate import Settings
     from analyses.certifying import certify as certify_runs
 
-    _say(certify_runs(run, Settings(seconds, count)), as_json)
+    say(certify_runs(run, Settings(seconds, count)), as_json)
 
 
 @app.command()
@@ -167,7 +167,7 @@ def demo(out: Out, as_json: Json = False) -> None:
     """The main job: train sparse-and and rule-and, run every analysis, draw the figures, print the verdicts."""
     from analyses import commands
 
-    _say(commands.demo(out, quiet=as_json), as_json)
+    say(commands.demo(out, quiet=as_json), as_json)
 
 
 @app.command()
@@ -194,7 +194,7 @@ def compare(
     """Attention, MLP and linear model on a sparse and a dense task, over seeds: the tutorial's Exercise 3."""
     from analyses import commands
 
-    _say(commands.compare(dict(context.params)), as_json)
+    say(commands.compare(dict(context.params)), as_json)
 
 
 @app.command(name="import")
@@ -214,10 +214,10 @@ def import_checkpoint(
     """Take over a checkpoint of the tutorial as a run folder."""
     from analyses import commands
 
-    _say(commands.import_checkpoint(file, task, targets, out, rule_positions, p, seed, table), as_json)
+    say(commands.import_checkpoint(file, task, targets, out, rule_positions, p, seed, table), as_json)
 
 
-def _say(said: tuple[Any, list[str]], as_json: bool) -> None:
+def say(said: tuple[Any, list[str]], as_json: bool) -> None:
     content, lines = said
     if as_json:
         from interp.files import plain

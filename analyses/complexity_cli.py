@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from analyses.cli import Json, _say, app
+from analyses.cli import Json, app, say
 
 FULL, QUICK = "50,100,200,400,800,1600", "25,50,100,200"
 
@@ -60,8 +60,8 @@ def sample_complexity(
     )
     cells(options)  # what is wrong with the request comes first
     if dry_run:
-        _say(report.dry_run(options), as_json)
+        say(report.dry_run(options), as_json)
     elif out is None:
         raise BoolensError("--out is missing; name a folder to write, or ask for --dry-run")
     else:
-        _say(report.measure(options, out, scheduler), as_json)
+        say(report.measure(options, out, scheduler), as_json)

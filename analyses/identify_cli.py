@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from analyses.cli import Json, _say, app
+from analyses.cli import Json, app, say
 
 
 @app.command()
@@ -26,7 +26,7 @@ def identify(
     if (run is None) == (data is None):
         raise BoolensError("identify takes a RUN or a table, --data FILE.csv --label COLUMN; give one of them")
     if run is not None:
-        _say(identifying.identify_runs(run, limit), as_json)
+        say(identifying.identify_runs(run, limit), as_json)
     else:
         options = {"data": data, "label": label, "binarise": binarise, "missing": missing}
-        _say(identifying.identify_table({**options, "contradictions": contradictions}, limit), as_json)
+        say(identifying.identify_table({**options, "contradictions": contradictions}, limit), as_json)

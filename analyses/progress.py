@@ -20,6 +20,10 @@ class Bar:
         self.started = self.drawn = time.monotonic()
         self.progress: Progress | None = None
 
+    def reach(self, share: float, what: str | None = None) -> None:
+        """Count units until this share of all of them is done."""
+        self.advance(round(self.total * share) - self.done, what)
+
     def advance(self, n: int = 1, what: str | None = None) -> None:
         """Count n units as done; `what` replaces the description."""
         self.done += n

@@ -184,7 +184,6 @@ def train_cell(config: dict[str, Any], tell: Callable[[float, str], None] | None
     """One row a seed: the options, what training came to and, on request, which methods recover all targets."""
     from analyses.commands import make_plan
     from analyses.train import make_job
-    from interp.threads import suited_threads
     from interp.training import Job, train_stack
 
     options = config["options"]
@@ -197,8 +196,7 @@ def train_cell(config: dict[str, Any], tell: Callable[[float, str], None] | None
         if tell:
             tell(step / max(1, plan.training.steps), f"step {step}")
 
-    with suited_threads(plan.training.n_train * plan.model.n_ctx * len(jobs)):
-        train_stack(jobs, plan.training, device=options.get("device") or "cpu", on_step=on_step)
+    train_stack(jobs, plan.training, device=options.get("device") or "cpu", on_step=on_step)
     seconds = (time.perf_counter() - started) / len(jobs)
     shown = {k: str(v) if str in OPTION_TYPES[k] else v for k, v in options.items() if k != "seeds"}
     rows = []

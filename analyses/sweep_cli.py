@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from analyses.cli import Json, _say, app
+from analyses.cli import Json, app, say
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -46,7 +46,7 @@ def sweep(
     found |= {name: [value] for name, value in {"seeds": seeds, "device": device}.items() if value is not None}
     configs = sweeping.make_configs(task, {"seeds": ["0:8"], **found}, recovery=recovery)
     content, lines = _list(out, configs) if dry_run else _run(out, configs, scheduler)
-    _say((content, lines), as_json)
+    say((content, lines), as_json)
     if content.get("failed"):
         raise typer.Exit(1)
 
@@ -72,7 +72,7 @@ def _run(out: Path, configs: list[dict[str, Any]], scheduler: str | None) -> tup
             configs,
             scheduler=scheduler,
             expected_seconds=sweep.relative_cost,
-            progress=lambda share, text: bar.advance(round(1000 * share) - bar.done, text),
+            progress=bar.reach,
         )
     cells = engine.dry_run(out, sweep.COMPUTE, configs)
     failed = [str(engine.Folder(out).error(s.cell.key)) for s in cells if s.state != "there"]

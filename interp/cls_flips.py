@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from interp.certify.gelu import STEEPEST
 from interp.cls_tables import ClsTables, cls_tables
 from interp.cube import checked_cube
 from interp.flips import FEWEST, LOOKS, FlipEffects, cube_flip_effects, on_positions, until_separated
@@ -30,8 +31,6 @@ CANCELLED = 1e-6
 """A denominator that a flip leaves less than this share of is summed anew."""
 UNDERFLOWN = 1e-200
 """A denominator below this is not trusted."""
-GELU_SLOPE = 1.13
-"""Above the largest derivative of GELU, 1.1290 at sqrt(2)."""
 
 
 def flip_changes(tables: ClsTables, x: Int[Tensor, "batch pos"], free: Sequence[int]) -> Float[Tensor, "batch free"]:
@@ -66,7 +65,7 @@ def largest_change(tables: ClsTables) -> float:
     if norm is not None:
         return unit * float((model.W_readout * norm.w).norm())
     if mlp is not None:
-        moved *= 1 + GELU_SLOPE * math.prod(float(torch.linalg.matrix_norm(w, 2)) for w in (mlp.W_in, mlp.W_out))
+        moved *= 1 + STEEPEST * math.prod(float(torch.linalg.matrix_norm(w, 2)) for w in (mlp.W_in, mlp.W_out))
     return moved * float(model.W_readout.norm())
 
 

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from interp.config import NORM_EPS
 from interp.kernel_parts import BITS, _exp, compiled, f, internal, summing
 
-EPS = f(1e-5)
+EPS = f(NORM_EPS)
 """Added to the variance in a LayerNorm."""
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

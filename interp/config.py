@@ -93,6 +93,10 @@ class AttentionConfig(Config):
         object.__setattr__(self, "d_head", self.d_head or self.d_model)
 
 
+NORM_EPS = 1e-5
+"""Added to the variance in a LayerNorm, as by torch."""
+
+
 @dataclass(frozen=True)
 class ClsConfig(Config):
     """One transformer block read out at a [CLS] token (Edelman et al. 2022); the defaults are a replication's.

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, one_hot
 
-from interp.config import ClsConfig
+from interp.config import NORM_EPS, ClsConfig
 
 LARGEST_SCORE = {torch.float32: 80.0, torch.float64: 700.0}
 """Largest difference of a present key's score and the shift, so that exp and its gradient are in range."""
@@ -70,7 +70,7 @@ def _norm(
 ) -> Float[Tensor, "model row d_model"]:
     if f"{name}.w" not in p:
         return resid
-    out = layer_norm(resid, resid.shape[-1:]) * p[f"{name}.w"][:, None]
+    out = layer_norm(resid, resid.shape[-1:], eps=NORM_EPS) * p[f"{name}.w"][:, None]
     return _with_bias(p, f"{name}.b", out)
 
 

@@ -46,7 +46,7 @@ def measure(options: Options, out: Path, scheduler: str | None = None) -> Said:
     with progress_bar(1000, "sample complexity") as bar:
         found = run_cells(
             out, COMPUTE, configs, scheduler=scheduler, expected_seconds=relative_cost,
-            progress=lambda share, text: bar.advance(int(1000 * share) - bar.done, text),
+            progress=bar.reach,
         )  # fmt: skip
     failed = [
         f"failed: {Folder(out).error(s.cell.key)}" for s in dry_run_cells(out, COMPUTE, configs) if s.state != "there"

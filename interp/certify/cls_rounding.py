@@ -13,9 +13,7 @@ from torch import Tensor
 
 from interp.certify.gelu import STEEPEST
 from interp.certify.terms import UNIT
-
-EPS = 1e-5
-"""Of a LayerNorm (`interp.models.cls`)."""
+from interp.config import NORM_EPS
 
 if TYPE_CHECKING:
     from interp.cls_tables import ClsTables
@@ -59,7 +57,7 @@ def gelu(x: Sized) -> Sized:
 
 def least_scale(resid: Tensor) -> float:
     """Of the rows [row, d_model], less a little."""
-    return 0.99 * float((resid.var(dim=1, unbiased=False) + EPS).min().sqrt())
+    return 0.99 * float((resid.var(dim=1, unbiased=False) + NORM_EPS).min().sqrt())
 
 
 class Attended(NamedTuple):

@@ -12,15 +12,12 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from interp.attention import attention_scores
-from interp.config import ClsConfig
+from interp.config import NORM_EPS, ClsConfig
 from interp.models.base import Dropout, HookedModel, normal_parameter
-
-EPS = 1e-5
-"""Added to the variance in a LayerNorm, as by torch."""
 
 
 class LayerNorm(nn.Module):
-    """(x - mean) / sqrt(variance + EPS) * w + b, the last axis long; no b in a model without biases."""
+    """(x - mean) / sqrt(variance + NORM_EPS) * w + b, the last axis long; no b in a model without biases."""
 
     def __init__(self, cfg: ClsConfig) -> None:
         super().__init__()
@@ -30,7 +27,7 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         centred = x - x.mean(dim=-1, keepdim=True)
-        scale = self.hook_scale((centred.pow(2).mean(dim=-1, keepdim=True) + EPS).sqrt())
+        scale = self.hook_scale((centred.pow(2).mean(dim=-1, keepdim=True) + NORM_EPS).sqrt())
         out = centred / scale * self.w
         return self.hook_normalized(out if self.b is None else out + self.b)
 

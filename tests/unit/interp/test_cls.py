@@ -9,13 +9,12 @@ from torch import Tensor, nn
 
 from interp.axes import hook_axes
 from interp.checkpoint import load_model, save_weights
-from interp.config import ClsConfig, RunConfig, TrainConfig
+from interp.config import NORM_EPS, ClsConfig, RunConfig, TrainConfig
 from interp.errors import BoolensError
 from interp.files import write_json
 from interp.hooks import run
 from interp.interventions import positional_hooks
 from interp.models import HookedCls, build_model
-from interp.models.cls import EPS
 from interp.stack import Inputs, ParameterBlock, stack_gradient, stack_logits
 from interp.training import Job, train_stack
 
@@ -81,7 +80,7 @@ class TestModel:
     def test_it_is_torchs_encoder_layer_read_out_at_the_last_token(self) -> None:
         model, x = random_cls(CFG), bits(4, 5)
         layer = nn.TransformerEncoderLayer(
-            12, 3, 7, dropout=0.0, activation="gelu", batch_first=True, norm_first=True, layer_norm_eps=EPS,
+            12, 3, 7, dropout=0.0, activation="gelu", batch_first=True, norm_first=True, layer_norm_eps=NORM_EPS,
             dtype=torch.float64,
         )  # fmt: skip
         block: Any = model.blocks[0]
@@ -108,7 +107,7 @@ class TestModel:
         tokens = torch.cat([x, torch.full((4, 1), 2)], dim=1)
         last = layer(model.W_E[tokens] + model.W_pos)[:, -1]
         ln: Any = model.ln_final
-        final = nn.functional.layer_norm(last, (12,), ln.w, ln.b, EPS)
+        final = nn.functional.layer_norm(last, (12,), ln.w, ln.b, NORM_EPS)
         torch.testing.assert_close(model(x), final @ model.W_readout + model.state_dict()["b_readout"])
 
     def test_without_norm_and_mlp_the_logit_is_linear_in_the_heads_outputs(self) -> None:

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from interp.certify.cls import ClsSide, cls_side_maker
-from interp.config import ClsConfig
+from interp.config import NORM_EPS, ClsConfig
 from interp.models import HookedCls
-from interp.models.cls import EPS
 from tests.unit.interp.certify.certify_cases import all_inputs
 from tests.unit.interp.certify.test_margins import exact, mp
 
@@ -39,7 +38,7 @@ def exact_logit(model: HookedCls, x: np.ndarray, *, scaled: bool) -> Any:
         if f"{name}.w" not in p:
             return row, mp.mpf(1)
         centred = row - row.sum() / len(row)
-        scale = mp.sqrt((centred * centred).sum() / len(row) + mp.mpf(EPS))
+        scale = mp.sqrt((centred * centred).sum() / len(row) + mp.mpf(NORM_EPS))
         return centred / scale * p[f"{name}.w"] + p.get(f"{name}.b", zero), scale
 
     tokens = np.concatenate([p["W_E"][x] + p["W_pos"][:-1], (p["W_E"][2] + p["W_pos"][-1])[None]])
