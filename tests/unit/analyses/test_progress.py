@@ -1,6 +1,7 @@
 """A bar on terminals only, and only once the work has taken two seconds."""
 
 import sys
+import time
 
 import pytest
 
@@ -51,4 +52,18 @@ def test_is_taken_down_after_an_exception(clock: list[float], monkeypatch: pytes
         bar.advance()
         raise ZeroDivisionError
     assert bar.progress is not None
+    assert not bar.progress.live.is_started
+
+
+def test_appears_by_itself_where_nothing_is_counted_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling takes many seconds inside one call."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    with progress_bar(9, "working") as bar:
+        time.sleep(1)
+        assert bar.progress is not None
+        (task,) = bar.progress.tasks
+        assert (task.completed, task.description) == (0, "working (compiles on first use)")
+        bar.advance()
+        assert (task.completed, task.description) == (1, "working")
     assert not bar.progress.live.is_started
