@@ -42,9 +42,7 @@ class Bar:
         """Draw what is known now."""
         with self.lock:
             if self.progress is None:
-                words = TextColumn(
-                    "{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")
-                )
+                text = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
                 columns = (
                     BarColumn(bar_width=20),
                     MofNCompleteColumn(),
