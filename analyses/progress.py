@@ -43,12 +43,7 @@ class Bar:
         with self.lock:
             if self.progress is None:
                 text = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
-                columns = (
-                    BarColumn(bar_width=20),
-                    MofNCompleteColumn(),
-                    TimeRemainingColumn(),
-                    words,
-                )  # words give way
+                columns = (BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn(), text)  # text gives way
                 self.progress = Progress(*columns, console=Console(stderr=True), transient=True, expand=True)
                 self.progress.add_task(self.what, total=self.total)
                 self.progress.start()

@@ -1,10 +1,14 @@
 """The project as a whole: imports one way, short files, complete packaging, README's commands."""
 
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
+from analyses.cli import app
 from analyses.results import NAMES
 
 ROOT = Path(__file__).parents[1]
@@ -71,3 +75,29 @@ def test_code_is_in_the_five_folders_only() -> None:
     built = {"build"}
     found = {p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".") and any(p.rglob("*.py"))}
     assert found - built <= {*FOLDERS, "notebooks"}
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a code host gives a page's headings, code blocks left out."""
+    outside = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", outside, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [p.name for p in sorted(ROOT.glob("*.md"))])
+def test_links_between_pages_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("http")]
+    for link in links:
+        path, _, anchor = link.partition("#")
+        target = ROOT / (path or page)
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_command_is_in_the_readme_and_explained() -> None:
+    app_commands = {c.name or getattr(c.callback, "__name__", "") for c in app.registered_commands}
+    assert "report" in app_commands
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in app_commands:
+        assert f"(COMMANDS.md#{command})" in readme, command
