@@ -96,9 +96,12 @@ const BoolensNetwork = (() => {
       const rows = bits.map((bit, pos) => 2 * pos + bit);
       return onlyLast ? [...rows, 2 * nCtx] : rows;
     };
+    const tables = q.map(() => []); // by query row: its scores with every key row, made when it is first asked for
     const scoresOf = (rows, head, dest) => {
-      const query = q[head][rows[nSrc - nDest + dest]];
-      return rows.map((row) => scale * dot(query, k[head][row]));
+      const row = rows[nSrc - nDest + dest];
+      tables[head][row] ??= Float64Array.from(k[head], (key) => scale * dot(q[head][row], key));
+      const table = tables[head][row];
+      return rows.map((key) => table[key]);
     };
 
     const attend = (bits, edits) => {
@@ -135,9 +138,16 @@ const BoolensNetwork = (() => {
 
   /* What keys and queries add to the logit, through the readout [head][dest][d_value] (interp/attention.py). */
   const decompose = ({pattern, values, z}, readout) => {
-    const effective = pattern.map((ofHead, head) =>
-      values[head].map((_, src) => weighted(ofHead.map((shares) => shares[src]), readout[head])),
-    );
+    const effective = pattern.map((ofHead, head) => {
+      const out = values[head].map((value) => new Array(value.length).fill(0));
+      ofHead.forEach((shares, dest) => {
+        const weights = readout[head][dest];
+        for (let src = 0; src < shares.length; src++) {
+          for (let d = 0; d < weights.length; d++) out[src][d] += shares[src] * weights[d];
+        }
+      });
+      return out;
+    });
     return {
       effective,
       contribution: effective.map((ofHead, head) => ofHead.map((weight, src) => dot(weight, values[head][src]))),
