@@ -153,7 +153,8 @@ def test_a_verified_network_has_no_counterexample(make_run: Callable[..., Run], 
 
 def test_the_certificate_of_other_weights_or_another_task_is_not_shown(make_run: Callable[..., Run]) -> None:
     certify(make_run())
-    for stale in (make_run(7.25), make_run(task=SparseAnd(9, (2, 5)))):
+    for other in ({"threshold": 7.25}, {"task": SparseAnd(9, (2, 5))}):
+        stale = make_run(**other)
         assert result_path(stale, "certificate").exists()
         payload = explorer_payload(stale)
         assert payload["certificate"] is None
