@@ -83,8 +83,8 @@ const BoolensNetwork = (() => {
     });
   };
 
-  /* Queries, keys and values of every (position, bit), of which row 2 · position + bit is made; [CLS]'s row is last.
-   * One query a position, or only the last one's. */
+  /* From bits and edits to scores, pattern, values and z. The residual stream has one row for every position and bit, at
+   * 2 · position + bit, and [CLS]'s behind them; `onlyLast` says that [CLS] is there and asks alone. */
   const attentionLayer = (weights, resid, nCtx, nHeads, onlyLast) => {
     const [q, k, v] = ["Q", "K", "V"].map((name) =>
       project(resid, weights[`blocks.0.attn.W_${name}`], weights[`blocks.0.attn.b_${name}`], nHeads),
