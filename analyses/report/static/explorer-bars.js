@@ -2,7 +2,7 @@
 BoolensExplorer.bars = (() => {
   "use strict";
 
-  const {signed, plain} = BoolensExplorer.words;
+  const {tick} = BoolensExplorer.words;
   const {steady, ticks} = BoolensExplorer.scales;
 
   const svg = (name, attributes = {}, text = null) => {
@@ -37,7 +37,7 @@ BoolensExplorer.bars = (() => {
         label(limit, "True", "end", 11, "ex-end"),
       ];
       for (const [value, anchor] of [[-limit, "start"], [-limit / 2, "middle"], [0, "middle"], [limit / 2, "middle"], [limit, "end"]]) {
-        parts.push(label(value, signed(value), anchor, 42, "ex-tick"));
+        parts.push(label(value, tick(value), anchor, 42, "ex-tick"));
       }
       if (was !== null) parts.push(svg("path", {d: `M${x(was)} 13V31`, class: "ex-was"}));
       if (unedited !== null) {
@@ -48,8 +48,8 @@ BoolensExplorer.bars = (() => {
     };
   };
 
-  const ROW = {wide: 50, narrow: 44};
-  const GAP = {wide: 12, narrow: 26};
+  const ROW = {wide: 48, narrow: 44};
+  const GAP = {wide: 22, narrow: 30};
 
   /* Rows of bars that share the axis of positions. `draw` takes rows [{key, title, note, values}], columns of which
    * [{label, kind}], where the axis lies {gutter, pitch, wide}, and which columns are selected and under the pointer. */
@@ -84,11 +84,11 @@ BoolensExplorer.bars = (() => {
         group.append(
           svg("text", {x: 0, y: y + height / 2 - 3, class: "ex-title"}, row.title),
           svg("text", {x: 0, y: y + height / 2 + 11, class: "ex-note"}, row.note),
-          svg("text", {x: gutter - 6, y: at(high) + 4, "text-anchor": "end", class: "ex-tick"}, high ? signed(high) : ""),
-          svg("text", {x: gutter - 6, y: at(low) + 4, "text-anchor": "end", class: "ex-tick"}, low ? signed(low) : "0"),
+          svg("text", {x: gutter - 6, y: at(high) + 4, "text-anchor": "end", class: "ex-tick"}, high ? tick(high) : ""),
+          svg("text", {x: gutter - 6, y: at(low) + 4, "text-anchor": "end", class: "ex-tick"}, low ? tick(low) : "0"),
         );
       } else {
-        const ends = low && high ? `${plain(low)} to ${signed(high)}` : low ? `${plain(low)} to 0` : `0 to ${signed(high)}`;
+        const ends = `${tick(low)} to ${tick(high)}`;
         group.append(
           svg("text", {x: 0, y: y - 7, class: "ex-title"}, row.title),
           svg("text", {x: right, y: y - 7, "text-anchor": "end", class: "ex-tick"}, ends),

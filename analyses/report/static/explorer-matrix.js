@@ -2,7 +2,7 @@
 BoolensExplorer.matrix = (() => {
   "use strict";
 
-  const {signed} = BoolensExplorer.words;
+  const {tick} = BoolensExplorer.words;
   const {steady, palette, sequential, diverging, ticks} = BoolensExplorer.scales;
   const FONT = "11px system-ui, sans-serif";
   const TOP = 14; // room for the marks of targets and removed keys
@@ -39,9 +39,9 @@ BoolensExplorer.matrix = (() => {
       const left = Math.min(96, Math.ceil(longest)) + 34;
       const bars = width < 480 ? 64 : 120;
       const room = width - left - bars - 24;
-      const pitch = Math.min(square ? 34 : 44, room / cells[0].length);
+      const pitch = Math.min(square ? Math.max(520 / cells.length, 4) : 44, 44, room / cells[0].length);
       const height = square ? pitch : Math.min(24, Math.max(14, pitch));
-      const turned = columns.some(({label}) => context.measureText(label).width > pitch && label.length > 3);
+      const turned = columns.some(({label, kind}) => kind !== "cls" && label.length > 3 && context.measureText(label).width > pitch);
       const below = (turned ? Math.min(84, Math.max(...columns.map(({label}) => context.measureText(label).width))) : 12) + 26;
       return {
         width,
@@ -49,7 +49,7 @@ BoolensExplorer.matrix = (() => {
         pitch,
         height,
         turned,
-        bars: Math.min(bars + Math.max(0, room - pitch * cells[0].length), 200),
+        bars: Math.min(bars + Math.max(0, room - pitch * cells[0].length), 280),
         right: left + pitch * cells[0].length,
         bottom: TOP + height * cells.length,
         total: TOP + height * cells.length + below,
@@ -146,9 +146,9 @@ BoolensExplorer.matrix = (() => {
       context.fillStyle = colours.muted;
       context.textBaseline = "alphabetic";
       context.textAlign = "left";
-      context.fillText(low ? signed(low) : "0", start, bottom + 15);
+      context.fillText(low ? tick(low) : "0", start, bottom + 15);
       context.textAlign = "right";
-      context.fillText(high ? signed(high) : "0", start + width, bottom + 15);
+      context.fillText(high ? tick(high) : "0", start + width, bottom + 15);
       context.textAlign = "center";
       context.fillText(addedTitle, start + width / 2, total - 4, bars + 20);
     };

@@ -12,7 +12,7 @@ BoolensExplorer.state = (() => {
   const MARK = "explorer";
   const VIEWS = ["pattern", "scores"];
 
-  const fresh = (bits) => ({
+  const fresh = (bits, pos = 0) => ({
     bits,
     second: null,
     head: null,
@@ -20,7 +20,7 @@ BoolensExplorer.state = (() => {
     removed: [],
     frozen: [],
     patched: [],
-    at: {dest: 0, src: 0},
+    at: {dest: pos, src: pos},
   });
 
   const place = (index, head) => `${index === null ? "all" : index}${head === null ? "" : `.${head}`}`;
@@ -36,7 +36,7 @@ BoolensExplorer.state = (() => {
       patched: state.patched.map(({dest, head}) => place(dest, head)),
     };
     for (const [name, entries] of Object.entries(lists)) if (entries.length) parts.push([name, entries.join(",")]);
-    if (state.at.dest || state.at.src) parts.push(["at", `${state.at.dest}.${state.at.src}`]);
+    parts.push(["at", `${state.at.dest}.${state.at.src}`]);
     return `${MARK}&${parts.map(([name, value]) => `${name}=${value}`).join("&")}`;
   };
 

@@ -14,6 +14,12 @@ BoolensExplorer.words = (() => {
     return (x < 0 && text !== "0" ? "−" : "") + text;
   };
 
+  /* A scale's end: no digits that say nothing. */
+  const tick = (x) => {
+    const text = Math.abs(x) >= 1e5 || Math.abs(x) < 1e-3 ? Math.abs(x).toExponential().replace("e+", "e").replace("e-", "e−") : String(Number(Math.abs(x).toPrecision(3)));
+    return x === 0 ? "0" : (x < 0 ? "−" : "+") + text;
+  };
+
   const signed = (x) => {
     const text = plain(x);
     return text === "0" || text === "–" || text.startsWith("−") ? text : `+${text}`;
@@ -83,5 +89,5 @@ BoolensExplorer.words = (() => {
     return `${values.length} numbers, norm ${plain(Math.hypot(...values))}`;
   };
 
-  return {plain, signed, probability, truth, count, list, ruleOf, short, numbered, position, role, verdict, move, loaded, scope, vector};
+  return {plain, tick, signed, probability, truth, count, list, ruleOf, short, numbered, position, role, verdict, move, loaded, scope, vector};
 })();

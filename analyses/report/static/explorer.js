@@ -13,14 +13,14 @@ BoolensExplorer.start = (root, payload) => {
   const sources = payload.inputs.map(({name, kind, bits}) => ({
     bits: Array.from(bits, Number),
     what: {
-      typical: `A ${name}`,
+      typical: `A typical input${name.split(", ").slice(2).map((rule) => ` of ${rule}`).join("")}`,
       counterexample: "The certificate's counterexample",
       worst: "The worst input that the certificate found",
     }[kind],
     more: kind === "counterexample" ? payload.certificate?.sentence : "",
   }));
 
-  let state = states.fresh(sources[0]?.bits ?? new Array(nCtx).fill(0));
+  let state = states.fresh(sources[0]?.bits ?? new Array(nCtx).fill(0), payload.targets[0][0] ?? 0);
   let source = sources[0] ?? null;
   let hover = null; // {dest, src, head} under the pointer, which counts before the selected position while it is there
   let was = null; // the logit before the last change of it
@@ -76,8 +76,8 @@ BoolensExplorer.start = (root, payload) => {
   const LEAST_PITCH = 27; // a bit's button is 24 pixels wide or more
   const layout = () => {
     const width = root.clientWidth;
-    const gutter = width >= 640 ? 148 : 0;
-    const pitch = Math.min(84, (width - gutter) / sizes.nSrc);
+    const gutter = width >= 640 ? 136 : 0;
+    const pitch = (width - gutter) / sizes.nSrc;
     const longest = Math.max(...payload.names.map((name) => name.length));
     return {width, gutter, pitch, wide: gutter > 0, aligned: gutter > 0 && pitch >= Math.max(LEAST_PITCH, longest * 5.9 + 8)};
   };
@@ -126,10 +126,10 @@ BoolensExplorer.start = (root, payload) => {
       axes: {src: "src (key)", dest: isCls ? "head" : "dest (query)"},
     });
     part("ramp").style.background = legend.gradient;
-    part("low").textContent = view === "pattern" ? "0" : words.signed(-legend.end);
-    part("high").textContent = view === "pattern" ? words.plain(legend.end) : words.signed(legend.end);
-    const of = nHeads === 1 ? "" : isCls ? " of the [CLS] query, a row a head" : state.head === null ? ", mean over heads" : `, head ${state.head}`;
-    part("matrix-title").textContent = `${view === "pattern" ? "rows sum to 1" : "before the softmax"}${of}`;
+    part("low").textContent = view === "pattern" ? "0" : words.tick(-legend.end);
+    part("high").textContent = view === "pattern" ? words.tick(legend.end).slice(1) : words.tick(legend.end);
+    const of = nHeads === 1 ? "" : isCls ? "; one row a head, of the [CLS] query" : state.head === null ? ", mean over heads" : `, head ${state.head}`;
+    part("matrix-title").textContent = `${view === "pattern" ? "every row sums to 1" : "before the softmax"}${of}`;
     const cell = runs.cell(state, now, at);
     part("matrix").setAttribute("aria-label", `Matrix of the ${view}, arrow keys move: ${cell.name}, pattern ${words.plain(cell.pattern)}, score ${words.signed(cell.score)}`);
   };
@@ -348,6 +348,7 @@ BoolensExplorer.start = (root, payload) => {
     compute();
     drawAll();
   });
+  root.style.setProperty("--page-top", `${document.querySelector("header.bar")?.offsetHeight ?? 0}px`);
   let width = root.clientWidth;
   window.addEventListener("resize", () => {
     if (root.clientWidth === width) return;
