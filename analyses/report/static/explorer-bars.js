@@ -113,7 +113,7 @@ BoolensExplorer.bars = (() => {
 
     const drawAxis = (y, layout, columns) => {
       const {gutter, pitch} = layout;
-      const longest = Math.max(...columns.map(({label}) => label.length));
+      const longest = Math.max(...columns.map(({label, kind}) => (kind === "cls" ? 1 : label.length)));
       const turned = longest * 6 > pitch && longest > 3;
       const room = turned ? 11 : Math.min(longest, 3) * 6.5 + 5;
       const marked = columns.flatMap(({kind}, i) => (kind === "target" || kind === "rule" ? [i] : []));

@@ -129,7 +129,8 @@ BoolensExplorer.panels = (() => {
       move("flip", found.flip, logit, pos < bits.length ? "computing …" : "it has no bit");
       move("removal", found.removal, logit, found.removed ? "it is removed" : "it is the last key");
       put("query", signed(found.query), found.query);
-      if (fields.cell) fields.cell.term.textContent = found.cell.name;
+      if (!fields.cell) return;
+      fields.cell.term.textContent = found.cell.name;
       put("cell", `pattern ${plain(found.cell.pattern)}, score ${found.cell.score === null ? "−∞" : signed(found.cell.score)}`, found.cell.pattern);
     };
   };
