@@ -154,7 +154,8 @@ def test_bars_and_details_are_the_effective_attention_and_contributions(
     x = shown.bits()
     _, cache = run_model(run.model, x, record=[PATTERN, "blocks.0.attn.hook_v"])
     pattern, values = cache[PATTERN][0], cache["blocks.0.attn.hook_v"][0]
-    readout = direct_readout(run.model, x)
+    model: Any = run.model
+    readout = direct_readout(model, x)
     readout = readout[0] if readout.ndim == 4 else readout
     effective = torch.einsum("hqk,qhd->hkd", pattern, readout)
     contribution = torch.einsum("hkd,khd->hk", effective, values)

@@ -38,7 +38,7 @@ def shown(run: Run, open_page: Callable[..., Any]) -> Explorer:
 def focused(shown: Explorer) -> str:
     """What names the element that has the focus."""
     return shown.page.evaluate(
-        "() => { const at = document.activeElement; return at.ariaLabel || at.innerText || at.dataset.ex; }"
+        "() => { const at = document.activeElement; return at.ariaLabel || at.innerText || at.dataset.ex || ''; }"
     )
 
 

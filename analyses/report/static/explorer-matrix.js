@@ -119,11 +119,13 @@ BoolensExplorer.matrix = (() => {
         context.fillStyle = kind === "rule" ? colours.rule : colours.target;
         if (kind === "target" || kind === "rule") mark(context, left - 3, TOP + (i + 0.5) * height, kind, false);
         const rowEdit = edited.rows.get(i);
-        if (!rowEdit) return;
+        if (!rowEdit || edited.rows.get(i - 1) === rowEdit) return; // neighbours of one kind share an outline
+        let n = 1;
+        while (edited.rows.get(i + n) === rowEdit) n++;
         context.strokeStyle = colours.warn;
         context.lineWidth = 2;
         context.setLineDash(rowEdit === "patched" ? [4, 3] : []);
-        context.strokeRect(left - 1, TOP + i * height + 1, geometry.right - left + 2, Math.max(2, height - 2));
+        context.strokeRect(left - 1, TOP + i * height + 1, geometry.right - left + 2, Math.max(2, n * height - 2));
         context.setLineDash([]);
       });
     };

@@ -144,9 +144,12 @@ BoolensExplorer.start = (root, payload) => {
     put("remove", `${has(state.removed, "src", src) ? "Restore" : "Remove"} key ${words.short(payload, src)}`);
     put("freeze", `${has(state.frozen, "dest", rowAt) ? "Release" : "Freeze"} ${row}`);
     put("patch", `${has(state.patched, "dest", rowAt) ? "Unpatch" : "Patch"} ${row}`);
-    root.querySelector('[data-act="clear"]').hidden = part("none").hidden = false;
-    if (states.anyEdit(state)) part("none").hidden = true;
-    else root.querySelector('[data-act="clear"]').hidden = true;
+    if (!isCls) {
+      put("freeze-all", `${has(state.frozen, "dest", null) ? "Release" : "Freeze"} all rows`);
+      put("patch-all", `${has(state.patched, "dest", null) ? "Unpatch" : "Patch"} all rows`);
+    }
+    part("none").hidden = states.anyEdit(state);
+    root.querySelector('[data-act="clear"]').hidden = !states.anyEdit(state);
   };
 
   /* What depends on the position selected or under the pointer. */
