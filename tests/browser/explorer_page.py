@@ -50,7 +50,7 @@ def explorer_page(run: Run) -> str:
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<style>body {{ margin: 16px; background: var(--bg, #fff) }} :root[data-theme=dark] {{ {DARK} }}"
         f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {DARK} }} }}</style>"
-        f"<section id='explorer'>{explorer}</section></html>"
+        f"<section id='explorer'><h2>Live explorer</h2>{explorer}</section></html>"
     )
 
 

@@ -37,7 +37,7 @@ BoolensExplorer.matrix = (() => {
       context.font = FONT;
       const longest = Math.max(...rows.map(({label}) => context.measureText(label).width));
       const left = Math.min(96, Math.ceil(longest)) + 34;
-      const bars = width < 480 ? 64 : 120;
+      const bars = width < 480 ? 76 : 120;
       const room = width - left - bars - 24;
       const pitch = Math.min(square ? Math.max(520 / cells.length, 4) : 44, 44, room / cells[0].length);
       const height = square ? pitch : Math.min(24, Math.max(14, pitch));

@@ -243,6 +243,8 @@ BoolensExplorer.start = (root, payload) => {
     change(fields);
   };
 
+  const focusBit = () => root.querySelector('[data-ex="bits"] [tabindex="0"]').focus();
+
   const act = {
     remove: () => toggleEdit("removed", "src", {src: state.at.src, head: state.head}),
     freeze: () => toggleEdit("frozen", "dest", {dest: isCls ? 0 : state.at.dest, head: state.head, bits: state.bits}),
@@ -251,7 +253,7 @@ BoolensExplorer.start = (root, payload) => {
     "patch-all": () => toggleEdit("patched", "dest", {dest: isCls ? 0 : null, head: state.head}),
     clear: () => {
       change({removed: [], frozen: [], patched: []});
-      root.querySelector('[data-ex="bits"] [tabindex="0"]').focus();
+      focusBit();
     },
   };
 
@@ -334,7 +336,10 @@ BoolensExplorer.start = (root, payload) => {
   });
   const drawBits = panels.bitRow(part("bits"), payload, "", rowOf("bits", (bits) => ({bits})));
   const drawSecond = nHeads && panels.bitRow(part("second"), payload, "second input, ", rowOf("second", (bits) => ({second: bits})));
-  const drawEdits = nHeads && panels.editList(part("edits"), payload, (name, edit) => change({[name]: state[name].filter((old) => old !== edit)}));
+  const drawEdits = nHeads && panels.editList(part("edits"), payload, (name, edit) => {
+    change({[name]: state[name].filter((old) => old !== edit)});
+    if (!states.anyEdit(state)) focusBit();
+  });
 
   const found = readAddress();
   if (found) restore(found);
