@@ -67,7 +67,7 @@ BoolensExplorer.words = (() => {
   };
 
   const move = (logit, was) =>
-    was === null ? "no change yet" : `was ${signed(was)} before this change (${signed(logit - was)})`;
+    was === null ? "" : `was ${signed(was)} before this change (${signed(logit - was)})`;
 
   /* What the bits are, where they were loaded, and what has been changed since. */
   const loaded = (payload, source, bits, logit, label) => {

@@ -346,7 +346,7 @@ BoolensExplorer.start = (root, payload) => {
   root.hidden = false;
   compute();
   drawAll();
-  if (found) root.scrollIntoView();
+  if (found) window.addEventListener("load", () => root.scrollIntoView({behavior: "instant"}), {once: true});
   window.addEventListener("hashchange", () => {
     const next = readAddress();
     if (!next) return;
@@ -356,7 +356,8 @@ BoolensExplorer.start = (root, payload) => {
     compute();
     drawAll();
   });
-  root.style.setProperty("--page-top", `${document.querySelector("header.bar")?.offsetHeight ?? 0}px`);
+  const header = document.querySelector("header.bar"); // below it, where it stays in view
+  if (header && getComputedStyle(header).position === "sticky") root.style.setProperty("--page-top", `${header.offsetHeight}px`);
   let width = root.clientWidth;
   window.addEventListener("resize", () => {
     if (root.clientWidth === width) return;
