@@ -270,4 +270,5 @@ def _fail(message: str, code: int = 2) -> NoReturn:
 # Commands in files of their own, which register on the app above.
 from analyses import complexity_cli as complexity_cli  # noqa: E402
 from analyses import identify_cli as identify_cli  # noqa: E402
+from analyses import report_cli as report_cli  # noqa: E402
 from analyses import sweep_cli as sweep_cli  # noqa: E402

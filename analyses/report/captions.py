@@ -30,8 +30,8 @@ CAPTIONS = {
         "Attention patterns",
         "Where does attention look, for True and for False inputs?",
         "Left: one dot an input (blue False, orange True) is the attention that a key position gets, averaged over the "
-        "queries; the black point and bar are mean and standard deviation over inputs. Right: the mean pattern, a row a "
-        "query (dest), a column a key (src), brighter for more; each row sums to 1. " + MARKS,
+        "queries; the black point and bar are mean and standard deviation over inputs. Right: the mean pattern, a row "
+        "a query (dest), a column a key (src), brighter for more; each row sums to 1. " + MARKS,
         "Bright columns away from the targets. This alone proves nothing: how a row of the pattern counts depends on "
         "the readout, which the next section adds.",
     ),
@@ -49,8 +49,8 @@ CAPTIONS = {
         "Circuits",
         "What do the weights alone say: QK and OV tables, split exactly into position and token parts?",
         "Left: scores of every query (row) with every key (column), each position once with bit 0 and once with bit 1, "
-        "targets first, each row's mean taken off; red is above it, blue below. Middle: the value of each key times the "
-        "readout of each query, in logits. Then the readout, the share of each exact part in the tables' variance, and "
+        "targets first, each row's mean taken off; red is above it, blue below. Middle: the value of each key times "
+        "the readout of each query, in logits. Then the readout, the share of each exact part in the tables' variance, and "
         "their singular values: a single large one means rank 1. " + MARKS,
         "Tables whose target rows or columns do not differ from the rest: then the selection is not in these weights.",
     ),
@@ -66,8 +66,8 @@ CAPTIONS = {
     "activation-patching": Caption(
         "Activation patching",
         "Which activations carry one target bit, or the rule bit, to the answer?",
-        "One panel a direction and hook point; a row a bit that was changed between clean and corrupted input, a column "
-        "the position that was patched. Red 1 means that this one activation recovers all of the difference (denoise) "
+        "One panel a direction and hook point; a row a bit that was changed between clean and corrupted input, a "
+        "column the position that was patched. Red 1 means that this one activation recovers all of the difference (denoise) "
         "or loses all of it (noise); 0 is white. Non-targets are the control. " + MARKS,
         "Control rows that are not white, or rows without a red cell: then no single position carries that bit.",
     ),
@@ -75,9 +75,9 @@ CAPTIONS = {
         "Attribution",
         "How far off are gradients as a stand-in for patching, and through q, k or v does a bit reach the logit?",
         "One panel a hook point: each dot is a position of a group of pairs, its exact effect by patching across, the "
-        "estimate upwards (black circles: gradient, orange squares: integrated gradients). On the grey line both agree. "
-        "The last panel, for attention models, splits each bit's effect by the paths through q, k and v, alone and only "
-        "together.",
+        "estimate upwards (black circles: gradient, orange squares: integrated gradients). On the grey line both "
+        "agree. The last panel, for attention models, splits each bit's effect by the paths through q, k and v, alone and "
+        "only together.",
         "Dots far off the line: there gradients must not be taken for effects.",
     ),
     "target-recovery": Caption(
@@ -89,11 +89,27 @@ CAPTIONS = {
         "Dots on grey bars under patching or weights. Under attention alone they are common also in models that are "
         "right.",
     ),
+    "abstraction": Caption(
+        "Causal abstraction",
+        "Where does the task's causal model (rule, selected bits, AND) sit in the model, and is the rest irrelevant?",
+        "Above: interchange accuracy of every variable (row) at whole sites and at single positions, red 1 where "
+        "putting in the activation of another input changes the answer just as the causal model says, white at 0.5. "
+        "Below, left: one learned direction, beside the same at initialisation and random ones, with 95 % intervals. "
+        "Right: the share of the loss that causal scrubbing recovers under each hypothesis; 1 is all.",
+        "A learned direction no better than random ones, or shuffled targets that recover as much as the true ones.",
+    ),
+    "formation": Caption(
+        "Formation",
+        "When, over the snapshots of a training, do attention, effective attention, ranking and accuracy lock on?",
+        "One panel a measure over training steps. It locks on (orange line) when it stays within the grey band, ±10 % "
+        "of its range about its final value; the thin line is chance. The last panel puts the steps in order.",
+        "Measures that still move at the last step: the training had not settled.",
+    ),
     "certificate": Caption(
         "Certificate",
         "Is the model right on every input; if not, on which is it wrong, and how near is that to a typical one?",
-        "Above, if a wrong input was found: the one with the fewest changes and the worst one, dark where the bit is 1. "
-        "Below, where all inputs were counted: the share of wrong inputs by number of changes, on a logarithmic axis; "
+        "Above, if a wrong input was found: the one with the fewest changes and the worst one, dark where the bit is "
+        "1. Below, where all inputs were counted: the share of wrong inputs by number of changes, on a logarithmic axis; "
         "the grey part is proven free of errors. " + MARKS,
         "Wrong inputs with few changes: such inputs come up in practice.",
     ),
@@ -105,30 +121,14 @@ CAPTIONS = {
         "same model at initialisation.",
         "Dots no better than the rings: then training did not create what the claim says.",
     ),
-    "formation": Caption(
-        "Formation",
-        "When, over the snapshots of a training, do attention, effective attention, ranking and accuracy lock on?",
-        "One panel a measure over training steps. It locks on (orange line) when it stays within the grey band, ±10 % "
-        "of its range about its final value; the thin line is chance. The last panel puts the steps in order.",
-        "Measures that still move at the last step: the training had not settled.",
-    ),
-    "abstraction": Caption(
-        "Causal abstraction",
-        "Where does the task's causal model (rule, selected bits, AND) sit in the model, and is the rest irrelevant?",
-        "Above: interchange accuracy of every variable (row) at whole sites and at single positions, red 1 where "
-        "putting in the activation of another input changes the answer just as the causal model says, white at 0.5. "
-        "Below, left: one learned direction, beside the same at initialisation and random ones, with 95 % intervals. "
-        "Right: the share of the loss that causal scrubbing recovers under each hypothesis; 1 is all.",
-        "A learned direction no better than random ones, or shuffled targets that recover as much as the true ones.",
-    ),
 }
-"""In the words of the README's table of analyses."""
+"""In the words and order of the README's table of analyses."""
 
 CLS = {
     "attention-patterns": {
         "read": "Above: the mean pattern of the [CLS] query, a row a head, a column a key; [CLS]'s own key is last. "
-        "Below, for the heads that differ most between positions: one dot an input (blue False, orange True), the black "
-        "point and bar mean and standard deviation over inputs. " + MARKS,
+        "Below, for the heads that differ most between positions: one dot an input (blue False, orange True), the "
+        "black point and bar mean and standard deviation over inputs. " + MARKS,
         "trouble": "Heads that look away from the targets, or evenly at everything.",
     },
     "circuits": {

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from analyses.results import NAMES, SWEEPING, load_analysis, result_path
+from analyses.report.captions import CAPTIONS
+from analyses.results import SWEEPING, load_analysis, result_path
 from analyses.runs import Run
 from interp.errors import BoolensError
 from interp.files import read_json
@@ -77,8 +78,8 @@ def find(run: Run, name: str) -> Finding:
 
 
 def find_all(run: Run) -> dict[str, Finding]:
-    """Every analysis that applies to the run, by name, in the order of `analyses.results.NAMES`."""
-    return {name: find(run, name) for name in NAMES if load_analysis(name).applies(run)}
+    """Every analysis that applies to the run, by name, in the order of the captions."""
+    return {name: find(run, name) for name in CAPTIONS if load_analysis(name).applies(run)}
 
 
 def wanting(found: dict[str, Finding]) -> list[str]:

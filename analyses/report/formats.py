@@ -32,8 +32,12 @@ def share(value: float | None) -> str:
     """
     if value is None or not math.isfinite(value):
         return "–"
-    text = f"{value:.3f}"
-    return text if float(text) not in (0.0, 1.0) or value == float(text) else f"{value:.8g}".replace("-", MINUS)
+    if value in (0, 1) or 0.0005 <= value < 0.9995:
+        return f"{value:.3f}"
+    if 0 < value < 0.0005:
+        return number(value, 2)
+    digits = next((n for n in range(4, 9) if float(f"{value:.{n}f}") < 1), 9)
+    return f"{value:.{digits}f}"
 
 
 def listed(words: Iterable[Any], last: str = "and") -> str:

@@ -17,7 +17,8 @@ FUNCTIONS = {
 
 def title(run: Run) -> str:
     """Task, architecture and seed in one line."""
-    return f"{task_name(run.task)}, {model_name(run)}, seed {run.seed}"
+    line = f"{task_name(run.task)}, {model_name(run)}, seed {run.seed}"
+    return line[:1].upper() + line[1:]
 
 
 def task_name(task: Task) -> str:
@@ -29,8 +30,9 @@ def task_name(task: Task) -> str:
 
 
 def model_name(run: Run) -> str:
-    heads = f"{plural(run.config.model.n_heads, 'head')}, " if run.has_attention else ""  # pyright: ignore
-    return f"{heads}{MODELS[run.architecture]}" if not heads else f"{MODELS[run.architecture]} with {heads[:-2]}"
+    n_heads = run.config.model.to_dict().get("n_heads")
+    name = MODELS[run.architecture]
+    return f"{name} with {plural(n_heads, 'head')}" if n_heads else name
 
 
 def positions(task: Task, indices: tuple[int, ...]) -> str:
@@ -72,14 +74,18 @@ def model_sentences(run: Run) -> list[str]:
     fields = {k: v for k, v in cfg.to_dict().items() if k not in ("n_ctx", "init_std", "positions", "dropout")}
     shape = ", ".join(f"{k} {'yes' if v is True else 'no' if v is False else number(v)}" for k, v in fields.items())
     training, source = run.config.training, run.config.source
-    made = f"{model_name(run)[0].upper()}{model_name(run)[1:]}, {plural(n, 'parameter')}{f' ({shape})' if shape else ''}."
+    made = (
+        f"{model_name(run)[0].upper()}{model_name(run)[1:]}, {plural(n, 'parameter')}{f' ({shape})' if shape else ''}."
+    )
     if training is None:
         return [made, f"Imported from {source.removeprefix('imported:')}; how it was trained is not recorded here."]
     batch = f"batches of {training.batch_size}" if training.batch_size else "full batches"
     how = f"Trained on {training.n_train:,} samples, at most {training.steps:,} steps of Adam (learning rate "
     how += f"{number(training.lr)}, {batch})"
     if source == "certified":
-        how = f"Trained on fresh batches and counterexamples until certified, rounds of {training.steps:,} steps of Adam"
+        how = (
+            f"Trained on fresh batches and counterexamples until certified, rounds of {training.steps:,} steps of Adam"
+        )
     return [made, f"{how}; validated on {training.n_valid:,} others."]
 
 
