@@ -50,8 +50,8 @@ CAPTIONS = {
         "What do the weights alone say: QK and OV tables, split exactly into position and token parts?",
         "Left: scores of every query (row) with every key (column), each position once with bit 0 and once with bit 1, "
         "targets first, each row's mean taken off; red is above it, blue below. Middle: the value of each key times "
-        "the readout of each query, in logits. Then the readout, the share of each exact part in the tables' variance, and "
-        "their singular values: a single large one means rank 1. " + MARKS,
+        "the readout of each query, in logits. Then the readout, the share of each exact part in the tables' variance, "
+        "and their singular values: a single large one means rank 1. " + MARKS,
         "Tables whose target rows or columns do not differ from the rest: then the selection is not in these weights.",
     ),
     "ablation": Caption(
@@ -67,8 +67,8 @@ CAPTIONS = {
         "Activation patching",
         "Which activations carry one target bit, or the rule bit, to the answer?",
         "One panel a direction and hook point; a row a bit that was changed between clean and corrupted input, a "
-        "column the position that was patched. Red 1 means that this one activation recovers all of the difference (denoise) "
-        "or loses all of it (noise); 0 is white. Non-targets are the control. " + MARKS,
+        "column the position that was patched. Red 1 means that this one activation recovers all of the difference "
+        "(denoise) or loses all of it (noise); 0 is white. Non-targets are the control. " + MARKS,
         "Control rows that are not white, or rows without a red cell: then no single position carries that bit.",
     ),
     "attribution": Caption(
@@ -76,8 +76,8 @@ CAPTIONS = {
         "How far off are gradients as a stand-in for patching, and through q, k or v does a bit reach the logit?",
         "One panel a hook point: each dot is a position of a group of pairs, its exact effect by patching across, the "
         "estimate upwards (black circles: gradient, orange squares: integrated gradients). On the grey line both "
-        "agree. The last panel, for attention models, splits each bit's effect by the paths through q, k and v, alone and "
-        "only together.",
+        "agree. The last panel, for attention models, splits each bit's effect by the paths through q, k and v, alone "
+        "and only together.",
         "Dots far off the line: there gradients must not be taken for effects.",
     ),
     "target-recovery": Caption(
@@ -109,8 +109,8 @@ CAPTIONS = {
         "Certificate",
         "Is the model right on every input; if not, on which is it wrong, and how near is that to a typical one?",
         "Above, if a wrong input was found: the one with the fewest changes and the worst one, dark where the bit is "
-        "1. Below, where all inputs were counted: the share of wrong inputs by number of changes, on a logarithmic axis; "
-        "the grey part is proven free of errors. " + MARKS,
+        "1. Below, where all inputs were counted: the share of wrong inputs by number of changes, on a logarithmic "
+        "axis; the grey part is proven free of errors. " + MARKS,
         "Wrong inputs with few changes: such inputs come up in practice.",
     ),
     "variable-creation": Caption(

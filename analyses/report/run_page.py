@@ -149,9 +149,9 @@ def _files(folder: Path, names: Sequence[str], out: Path) -> list[dict[str, str]
 def _accuracy(accuracy: dict[str, Any]) -> dict[str, Any]:
     n = accuracy["n_valid"]
     sentence = (
-        f"Right on {round(accuracy['valid'] * n):,} of {plural(n, 'validation input')}: {share(accuracy['valid'])} (99 % "
-        f"interval {share(accuracy['low'])} to {share(accuracy['high'])}). Always giving the more frequent answer gets "
-        f"{share(accuracy['majority'])}; the balanced accuracy is {share(accuracy['balanced'])}."
+        f"Right on {round(accuracy['valid'] * n):,} of {plural(n, 'validation input')}: {share(accuracy['valid'])} "
+        f"(99 % interval {share(accuracy['low'])} to {share(accuracy['high'])}). Always giving the more frequent answer "
+        f"gets {share(accuracy['majority'])}; the balanced accuracy is {share(accuracy['balanced'])}."
     )
     if accuracy["constant"] is not None:
         sentence += f" The model answers {accuracy['constant']} to every input drawn."

@@ -58,7 +58,7 @@ def data_table(found: Finding, names: Sequence[str] = ()) -> Table:
     by = LARGEST.get(found.name)
     note = ""
     if n_rows > MOST_ROWS:
-        if by in header:
+        if by is not None and by in header:
             i = header.index(by)
             sizes = [abs(float(row[i] or 0)) for row in rows]
             kept = sorted(sorted(range(n_rows), key=lambda row: -sizes[row])[:MOST_ROWS])
