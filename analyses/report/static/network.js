@@ -4,13 +4,14 @@
  *   const activations = BoolensNetwork.run(net, bits, {removed: [{src: 3, head: null}], rows: []});
  *   const label = BoolensNetwork.label(payload, bits);     true, false, or null where it is not known
  *
- * Edits are those of interp/interventions. `removed` is RemoveKey at the scores: the key {src, head} is taken from every
- * query and the softmax renormalises the rest. `rows` is Patch of the pattern: the row {dest, head, bits} becomes that of
- * the unedited run on `bits`, whatever was removed. head = null means all heads; of two edits of one row the later counts.
+ * Edits are those of interp/interventions. `removed` is RemoveKey at the scores: the key {src, head} is taken from
+ * every query and the softmax renormalises the rest. `rows` is Patch of the pattern: the row {dest, head, bits} becomes
+ * that of the unedited run on `bits`, whatever was removed; of two edits of one row the later counts. head = null means
+ * all heads.
  *
- * Activations are nested arrays, by head, then dest, then src: scores (null where removed), pattern, values, z, effective
- * (attention), contribution, dest_contribution; and logit, probability, rest, where contributions + rest = logit. What an
- * architecture does not have is null.
+ * Activations are nested arrays, by head, then dest, then src: scores (null where removed), pattern, values, z,
+ * effective (attention), contribution, dest_contribution; and logit, probability, rest, where the contributions and rest
+ * add up to the logit. What an architecture does not have is null.
  */
 const BoolensNetwork = (() => {
   "use strict";
@@ -83,8 +84,8 @@ const BoolensNetwork = (() => {
     });
   };
 
-  /* Queries, keys and values of every (position, bit), of which row 2 · position + bit is made; [CLS]'s row is last.
-   * One query a position, or only the last one's. */
+  /* From bits and edits to scores, pattern, values and z. The residual stream has one row for every position and bit,
+   * at 2 · position + bit, and [CLS]'s behind them; `onlyLast` says that [CLS] is there and asks alone. */
   const attentionLayer = (weights, resid, nCtx, nHeads, onlyLast) => {
     const [q, k, v] = ["Q", "K", "V"].map((name) =>
       project(resid, weights[`blocks.0.attn.W_${name}`], weights[`blocks.0.attn.b_${name}`], nHeads),
@@ -197,8 +198,8 @@ const BoolensNetwork = (() => {
     };
   };
 
-  /* What a unit of the residual stream adds to the logit with the final norm's scale as it is (interp/readout.py); under
-   * edits the scale is that of the edited run. */
+  /* What a unit of the residual stream adds to the logit with the final norm's scale as it is (interp/readout.py);
+   * under edits the scale is that of the edited run. */
   const directReadout = (weights, scale) => {
     if (!weights["ln_final.w"]) return weights.W_readout;
     const scaled = weights.W_readout.map((value, i) => value * weights["ln_final.w"][i]);
