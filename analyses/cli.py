@@ -164,7 +164,7 @@ def certify(
 
 @app.command()
 def demo(out: Out, as_json: Json = False) -> None:
-    """The main job: train sparse-and and rule-and, run every analysis, draw the figures, print the verdicts."""
+    """The main job: train sparse-and and rule-and, run every analysis, print the verdicts, write the report."""
     from analyses import commands
 
     say(commands.demo(out, quiet=as_json), as_json)

@@ -135,7 +135,7 @@ def _ablation(result: Content, names: Names) -> list[Fact]:
         if np.isnan(effect[:, :, k]).all():
             continue
         r, h, pos = np.unravel_index(np.nanargmax(effect[:, :, k]), effect[:, :, k].shape)
-        at = f"position {names[pos]}{of_rule(result, int(r))}"
+        at = f"position {names[int(pos)]}{of_rule(result, int(r))}"
         at += f", {result['hooks'][h]}" if h < len(result["hooks"]) and kind != "remove key" else ""
         facts.append(Fact(f"largest effect, {kind}", f"{number(float(effect[r, h, k, pos]))} {result['metric']}", at))
     return facts

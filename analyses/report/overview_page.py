@@ -46,9 +46,9 @@ SECTIONS = (
     ("claims", "Claims", "In how many seeds does each claim hold?", claims),
 )
 READ = (
-    "A dot is one seed, a black bar the median over seeds. Left: validation accuracy beside what always giving the more "
-    "frequent answer gets. Middle: how well each method's scores separate the targets from all other positions (AUROC, "
-    "mean over rules). Right, where there are certificates: the probability of a wrong input under the task's "
+    "A dot is one seed, a black bar the median over seeds. Left: validation accuracy beside what always giving the "
+    "more frequent answer gets. Middle: how well each method's scores separate the targets from all other positions "
+    "(AUROC, mean over rules). Right, where there are certificates: the probability of a wrong input under the task's "
     "distribution, or its upper bound, on a logarithmic axis."
 )
 TROUBLE = (
@@ -82,7 +82,7 @@ def overview_page(
     ]
     first = runs[0]
     alike = all(run.task.to_dict() == first.task.to_dict() for run in runs)
-    shape = [s for s in task_sentences(first.task) if alike] or ["The targets are drawn anew for each seed."]
+    shape = task_sentences(first.task) if alike else ["Each seed has its own targets, and its own data."]
     heading = f"{task_name(first.task)}, {model_name(first)}, {plural(len(runs), 'seed')}"
     entries = [("verdict", "Verdict"), ("seeds", "Seeds"), ("distributions", "Distributions")]
     entries += [(section["name"], section["title"]) for section in sections]
@@ -126,9 +126,8 @@ def _sentences(results: Results) -> list[str]:
         majority = [r["accuracy"]["majority"] for r in recovered]
         balanced = [r["accuracy"]["balanced"] for r in recovered]
         said.append(
-            f"Validation accuracy is {share(float(np.median(valid)))} in the median ({_range(valid)}), balanced accuracy "
-            f"{share(float(np.median(balanced)))} ({_range(balanced)}); always giving the more frequent answer gets "
-            f"{_range(majority)}."
+            f"Validation accuracy is {_median(valid)}, balanced accuracy {_median(balanced)}. Always giving the more "
+            f"frequent answer gets {_range(majority)}."
         )
         created = sum(r["verdict"] == "created" for r in recovered)
         said.append(f"{created} of {plural(len(recovered), 'model')} are found to have created the variables.")
@@ -147,6 +146,11 @@ def _sentences(results: Results) -> list[str]:
 
 def _count(certified: Sequence[Mapping[str, Any]], word: str) -> int:
     return sum(c["verdict"] == word for c in certified)
+
+
+def _median(values: Sequence[float]) -> str:
+    low, high = share(min(values)), share(max(values))
+    return f"{low} in all" if low == high else f"{share(float(np.median(values)))} in the median ({low} to {high})"
 
 
 def _range(values: Sequence[float]) -> str:

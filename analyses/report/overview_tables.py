@@ -119,7 +119,7 @@ def disagreements(results: Results) -> list[str]:
         missed = sum(not matches(recovery, method) for recovery in found)
         if missed:
             said.append(
-                f"{method} misses targets in {missed} of the {plural(len(found), 'seed')} in which patching has exactly "
-                "the targets on top."
+                f"{method} misses targets in {missed} of the {plural(len(found), 'seed')} in which patching has "
+                "exactly the targets on top."
             )
     return said

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -72,6 +72,7 @@ def run_page(run: Run, found: dict[str, Finding], out: Path, back: tuple[str, Pa
         accuracy=recovery and _accuracy(recovery["accuracy"]),
         recovery=recovery and _recovery(recovery, names),
         certificate=certificate and {"verdict": certificate["verdict"], "sentence": _sentence(certificate)},
+        counterexample=certificate is not None and certificate["counterexample"] is not None,
         no_certificate="" if "certificate" in found else getattr(load_analysis("certificate"), "MISSING", ""),
         explorer=explorer,
         sections=shown_sections,
@@ -86,6 +87,18 @@ def run_page(run: Run, found: dict[str, Finding], out: Path, back: tuple[str, Pa
         },
         citation=provenance.citation(version("boolens")),
     )
+
+
+def headline(run: Run, found: Mapping[str, Finding]) -> dict[str, Any]:
+    """The verdicts on a run, for a page that leads to its own."""
+    results = {name: found[name].result if name in found else None for name in ("target-recovery", "certificate")}
+    recovery, certificate = results["target-recovery"], results["certificate"]
+    return {
+        "title": title(run),
+        "recovery": recovery,
+        "accuracy": recovery and _accuracy(recovery["accuracy"])["sentence"],
+        "certificate": certificate and {"verdict": certificate["verdict"], "sentence": _sentence(certificate)},
+    }
 
 
 def frame() -> dict[str, str]:
@@ -150,8 +163,8 @@ def _accuracy(accuracy: dict[str, Any]) -> dict[str, Any]:
     n = accuracy["n_valid"]
     sentence = (
         f"Right on {round(accuracy['valid'] * n):,} of {plural(n, 'validation input')}: {share(accuracy['valid'])} "
-        f"(99 % interval {share(accuracy['low'])} to {share(accuracy['high'])}). Always giving the more frequent answer "
-        f"gets {share(accuracy['majority'])}; the balanced accuracy is {share(accuracy['balanced'])}."
+        f"(99 % interval {share(accuracy['low'])} to {share(accuracy['high'])}). Always giving the more frequent "
+        f"answer gets {share(accuracy['majority'])}; the balanced accuracy is {share(accuracy['balanced'])}."
     )
     if accuracy["constant"] is not None:
         sentence += f" The model answers {accuracy['constant']} to every input drawn."
@@ -170,7 +183,7 @@ def _on_scale(value: float) -> float:
     return round(SCALE[0] + value * (SCALE[1] - SCALE[0]), 1)
 
 
-def _recovery(result: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def _recovery(result: dict[str, Any], names: list[str]) -> dict[str, Any]:
     rules = result["rules"]
     heads = [f"rule {rule['rule']}: " if len(rules) > 1 else "" for rule in rules]
     columns = [head + ", ".join(names[i] for i in rule["targets"]) for head, rule in zip(heads, rules, strict=True)]

@@ -6,7 +6,8 @@ from typing import Any
 
 from analyses.progress import progress_bar
 from analyses.report.findings import Finding, find_all, wanting
-from analyses.report.run_page import run_page
+from analyses.report.render import render
+from analyses.report.run_page import MOODS, frame, headline, link, run_page
 from analyses.results import load_analysis
 from analyses.runs import N_INPUTS, Run, find_runs
 from interp.errors import BoolensError
@@ -58,6 +59,27 @@ def write_report(
     content["verdicts"] = {run.path.name: verdicts(of_run) for run, of_run in zip(runs, found, strict=True)}
     content["missing"] = {run.path.name: gone for run, of in zip(runs, found, strict=True) if (gone := missing(of))}
     return content, [*lines, f"report: {page}"]
+
+
+def write_index(folder: Path, heading: str, paths: Sequence[Path]) -> Path:
+    """Each single run's report, linked back, and FOLDER/report.html that leads to all of them.
+
+    Args:
+        folder: of the index.
+        heading: its title.
+        paths: runs of one seed each.
+    """
+    page = folder / PAGE
+    entries = []
+    for path in paths:
+        run = Run(path)
+        found = find_all(run)
+        write_atomic(path / PAGE, run_page(run, found, path / PAGE, ("Overview", page)))
+        entries.append({**headline(run, found), "href": link(path / PAGE, page)})
+    words = {"title": heading, "back": None, "moods": MOODS, "entries": entries}
+    contents = [{"anchor": f"run-{i}", "text": entry["title"]} for i, entry in enumerate(entries, 1)]
+    write_atomic(page, render("index.html.j2", **frame(), **words, contents=contents))
+    return page
 
 
 def run_wanting(runs: Sequence[Run], jobs: int | None = None) -> None:
