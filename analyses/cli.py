@@ -164,7 +164,7 @@ def certify(
 
 @app.command()
 def demo(out: Out, as_json: Json = False) -> None:
-    """The main job: train sparse-and and rule-and, run every analysis, draw the figures, print the verdicts."""
+    """The main job: train sparse-and and rule-and, run every analysis, print the verdicts, write the report."""
     from analyses import commands
 
     say(commands.demo(out, quiet=as_json), as_json)
@@ -270,4 +270,5 @@ def _fail(message: str, code: int = 2) -> NoReturn:
 # Commands in files of their own, which register on the app above.
 from analyses import complexity_cli as complexity_cli  # noqa: E402
 from analyses import identify_cli as identify_cli  # noqa: E402
+from analyses import report_cli as report_cli  # noqa: E402
 from analyses import sweep_cli as sweep_cli  # noqa: E402

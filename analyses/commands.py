@@ -200,18 +200,17 @@ def analyze(
 
 
 def demo(out: Path, *, quiet: bool = False) -> Said:
-    """`boolens demo`: both tasks trained (or found trained) and analysed."""
+    """`boolens demo`: both tasks trained (or found trained), analysed and reported; the last line is the page."""
+    from analyses.report.writing import write_index
+
     content, lines = {}, []
     for name, options in DEMO.items():
         folder = out / name
         _, trained = train({**options, "out": folder, "resume": True})
         content[name], said = analyze(folder, (), quiet=quiet)
-        lines += [
-            *trained,
-            *(line for line in said if not line.startswith("written:")),
-            f"  figures: {folder}/analyses/*/figure.png",
-        ]
-    return content, lines
+        lines += [*trained, *(line for line in said if not line.startswith("written:"))]
+    page = write_index(out, "Two tasks, two models", [out / name for name in DEMO])
+    return content, [*lines, f"report: {page}"]
 
 
 def import_checkpoint(

@@ -311,8 +311,11 @@ def test_demo_trains_analyses_and_says_the_verdicts(
         folder = tmp_path / "demo" / name
         assert f"{folder}: {name} " in out
         assert re.search(rf"^{folder}: (created|mixed|not created)\. ", out, re.MULTILINE)
-        assert f"  figures: {folder}/analyses/*/figure.png" in out
+        assert (folder / "report.html").exists()
         assert (folder / "analyses" / "target-recovery" / "figure.png").exists()
+    page = tmp_path / "demo" / "report.html"
+    assert out.splitlines()[-1] == f"report: {page}"
+    assert all(f'href="{name}/report.html"' in page.read_text(encoding="utf-8") for name in tasks)
     weights = (tmp_path / "demo" / "rule-and" / "model.safetensors").stat().st_mtime_ns
     code, out, err = boolens("demo", "--out", tmp_path / "demo", "--json")
     assert (code, err) == (0, "")
