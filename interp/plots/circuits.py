@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.effects import RECOVERED
 from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
-from interp.plots.style import MARKERS, NEUTRAL, RULE, TARGET, BlockLocator, mark_targets, styled
+from interp.plots.style import MARKERS, NEUTRAL, RULE, SMALL, TARGET, BlockLocator, mark_targets, styled
 
 LOOKS = ("QK", "OV")
 MAP, STRIP, SIDE, ROW = 3.1, 1.0, 2.7, 3.2  # inches: a map with its colour bar, the readout, the numbers; a row
@@ -200,12 +200,12 @@ def draw_shares(ax: Axes, names: Sequence[str], qk: NDArray[np.float64], ov: NDA
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
     ax.set(xlim=(0, 1), xlabel="share of variance", xticks=[0, 0.5, 1])
-    for row, (_, _, share) in enumerate(entries):
+    for row, (circuit, _, share) in enumerate(entries):
         if np.isfinite(share):
             inside = share > 0.8
             ax.text(
-                share - 0.03 if inside else share + 0.03, row, f"{share:.2f}", va="center", fontsize=6,
-                ha="right" if inside else "left", color="white" if inside else "black",
+                share - 0.03 if inside else share + 0.03, row, f"{share:.2f}", va="center", fontsize=SMALL,
+                ha="right" if inside else "left", color="white" if inside and circuit == "QK" else "black",
             )  # fmt: skip
 
 
@@ -226,4 +226,4 @@ def draw_spectra(ax: Axes, qk: Sequence[float], ov: Sequence[float]) -> None:
     ax.set_xlim(0.5, max(len(qk), len(ov), 2) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(axis="y", color=NEUTRAL, alpha=0.3, linewidth=0.5)
-    ax.set(xlabel="singular value", ylabel="size")
+    ax.set(xlabel="rank, largest first", ylabel="singular value")

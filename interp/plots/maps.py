@@ -8,12 +8,11 @@ from jaxtyping import Float
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from interp.plots.checks import AxisLengths, positions_within
-from interp.plots.effects import GREY, LINES, RECOVERED, draw_map
-from interp.plots.legends import all_targets, figure_legend, target_handles
+from interp.plots.effects import RECOVERED, draw_map
+from interp.plots.legends import all_targets, figure_legend, target_handles, undefined_handle
 from interp.plots.style import mark_targets, panel_width, position_axis, styled
 
 ACROSS = 4  # panels in a row
@@ -93,6 +92,6 @@ def plot_maps(
         fig.colorbar(colours, ax=fig.axes, label=label, fraction=0.2 / width, aspect=8 * height, pad=0.12 / width)
         handles = target_handles(target_sets, where_rule, spell_out=True) if positions else []
         if np.isnan(maps).any():
-            handles.append(Patch(facecolor=GREY, edgecolor=LINES, hatch="////", linewidth=0.4, label="undefined (NaN)"))
+            handles.append(undefined_handle())
         figure_legend(fig, handles)
         return fig

@@ -30,6 +30,7 @@ FALSE, TRUE = "#56B4E9", "#E69F00"
 TARGET, RULE, NEUTRAL = "#009E73", "#000000", "#999999"
 POSITIVE, NEGATIVE = "#D55E00", "#0072B2"
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"  # RdBu_r: positive red, negative blue, as above
+STATUS = ((TARGET, "o"), (POSITIVE, "X"), (TRUE, "s"))  # colour and marker of: good, bad, undecided
 CATEGORICAL = ("#000000", TRUE, FALSE, "#CC79A7")  # none of them means a target or a sign
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 TARGET_MARKER = Path([(-0.6, 1), (0.6, 1), (0, -1), (-0.6, 1)], closed=True)  # slim, so that neighbours stay apart
@@ -37,7 +38,9 @@ TARGET_MARKER_LEFT = Path([(1, -0.6), (1, 0.6), (-1, 0), (1, -0.6)], closed=True
 RULE_MARKER = Path([(-0.6, 0), (0, 1), (0.6, 0), (0, -1), (-0.6, 0)], closed=True)
 RULE_MARKER_LEFT = Path([(-1, 0), (0, 0.6), (1, 0), (0, -0.6), (-1, 0)], closed=True)
 
-FONT_SIZE, TICK_SIZE = 8.0, 7.0  # points
+HATCHED: dict[str, Any] = {"facecolor": "0.88", "edgecolor": "0.55", "hatch": "////", "linewidth": 0}  # where undefined
+
+FONT_SIZE, TICK_SIZE, SMALL = 8.0, 7.0, 6.5  # points; SMALL for numbers beside or inside marks
 SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it along, so that every machine has it
