@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.effects import RECOVERED
 from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
-from interp.plots.style import MARKERS, NEUTRAL, RULE, SMALL, TARGET, BlockLocator, mark_targets, styled
+from interp.plots.style import MARKERS, NEUTRAL, RULE, SMALL, TARGET, BlockLocator, mark_targets, position_axis, styled
 
 LOOKS = ("QK", "OV")
 MAP, STRIP, SIDE, ROW = 3.1, 1.0, 2.7, 3.2  # inches: a map with its colour bar, the readout, the numbers; a row
@@ -114,12 +114,12 @@ def plot_query_circuits(
     marks = [order.index(t) for t in all_targets(target_sets)], [order.index(p) for p in where_rule]
     names = (("QK of the [CLS] query", "score, row-centred"), ("OV, value × readout", "logit, row-centred"))
     with styled():
-        fig = Figure(figsize=(7.2, 0.9 + 2 * (0.9 + 0.13 * n_heads)), layout="constrained")
+        fig = Figure(figsize=(7.2, 0.9 + 2 * (0.9 + max(0.6, 0.13 * n_heads))), layout="constrained")
         for ax, table, (title, label) in zip(fig.subplots(2, 1), tables, names, strict=True):
             rows = table[:, order].transpose(0, 2, 1).reshape(n_heads, 2 * n_ctx)
             draw_table(ax, rows, peak(rows), marks, order, label, ("x",))
-            ax.set(title=title, ylabel="head")
-            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+            position_axis(ax, n_heads, "y", label="head", counts="heads")
+            ax.set_title(title)
         figure_legend(fig, target_handles(target_sets, where_rule, spell_out=True))
         return fig
 

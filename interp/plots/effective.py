@@ -82,7 +82,7 @@ def plot_effective_attention(
     down = -(-n_channels // across)
     split = n_channels > 1 and n_channels * n_ctx > MOST_BARS
     lanes = [[c] for c in range(n_channels)] if split else [list(range(n_channels))]
-    width, graph_width = panel_width(n_ctx), 1.7  # inches
+    width, graph_width = panel_width(n_ctx, most=4.4), 1.7  # inches
     row_height = max(3.4, 1.75 * down, 1.4 * len(lanes))
     with styled():
         size = (2 * width + graph_width * across, row_height * n_rules + 0.6)

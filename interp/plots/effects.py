@@ -106,7 +106,7 @@ def draw_effects(ax: Axes, effect: NDArray[np.float64], low: NDArray[np.float64]
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 2})  # fmt: skip
         return
     size = float(np.clip(110 / n_ctx, 1.6, 4))
-    for place, k in enumerate(kinds):
+    for place, k in enumerate(kinds.tolist()):
         where = np.flatnonzero(np.isfinite(effect[k]))
         xs = where + (place - (len(kinds) - 1) / 2) * DODGE / len(kinds)
         colour, marker = kind_look(k)

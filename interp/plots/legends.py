@@ -1,6 +1,7 @@
 """Legends and the wording of titles."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
@@ -82,7 +83,8 @@ def kind_handles(names: Sequence[str], lines: bool = True) -> list[Artist]:
 
 def undefined_handle(label: str = "undefined (NaN)") -> Artist:
     """A legend entry for the hatching that is seen where a map has NaN."""
-    return Patch(label=label, **(HATCHED | {"linewidth": 0.4}))
+    look: dict[str, Any] = {**HATCHED, "linewidth": 0.4}
+    return Patch(label=label, **look)
 
 
 def interval_handle(label: str = "95 % interval") -> Artist:

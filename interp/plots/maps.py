@@ -15,7 +15,7 @@ from interp.plots.effects import RECOVERED, draw_map
 from interp.plots.legends import all_targets, figure_legend, target_handles, undefined_handle
 from interp.plots.style import mark_targets, panel_width, position_axis, styled
 
-ACROSS = 4  # panels in a row
+ACROSS, WIDEST = 4, 11.0  # panels in a row, and inches that they take
 POSITIONS = ("pos", "dest", "src")
 
 
@@ -60,10 +60,10 @@ def plot_maps(
     finite = np.abs(maps[np.isfinite(maps)])
     limit = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
 
-    across = min(n_panels, ACROSS)
-    down = -(-n_panels // across)
     least = max(2.0, 0.066 * max(map(len, names)))  # inches, so that titles fit
     wide = panel_width(n_columns, least, max(3.6, least))
+    across = min(n_panels, ACROSS, max(1, int(WIDEST / wide)))
+    down = -(-n_panels // across)
     high = 0.9 + (wide - 0.9 if row in POSITIONS else max(0.3, 0.22 * n_rows))
     beside = 0.066 * max(map(len, row_names), default=0)
     width, height = max(3.6, wide * across + 1.0 + beside), max(2.0, high * down + 0.6)

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from io import BytesIO
-from itertools import combinations
 from pathlib import Path
 
 import matplotlib as mpl
@@ -162,21 +161,3 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(
 def test_save_refuses_a_stem_that_leaves_the_folder(example: Callable[..., Figure], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"stem is '\.\./up', but it names a file inside the folder"):
         save_figure(example("gain", 2), tmp_path, stem="../up")
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "formation", "order", "certificate", "certificates"])
-@pytest.mark.parametrize(("n_ctx", "n_rules"), [(1, 1), (5, 2), (200, 2)])
-def test_no_texts_overlap_or_are_cut(
-    kind: str, n_ctx: int, n_rules: int, example: Callable[..., Figure], seen_texts: Callable
-) -> None:
-    fig = example(kind, n_ctx, n_rules, 2 if n_ctx == 5 else 1)
-    texts = seen_texts(fig)
-    assert len(texts) > 5
-    for (one, a), (other, b) in combinations(texts, 2):
-        apart = a[2] <= b[0] + 0.5 or b[2] <= a[0] + 0.5 or a[3] <= b[1] + 0.5 or b[3] <= a[1] + 0.5
-        assert apart, (one, other)
-    for text, (left, bottom, right, top) in texts:
-        assert left >= 0, text
-        assert bottom >= 0, text
-        assert right <= fig.bbox.x1, text
-        assert top <= fig.bbox.y1, text
