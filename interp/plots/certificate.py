@@ -18,6 +18,7 @@ from interp.plots.legends import all_targets, figure_legend, status_handles, tar
 from interp.plots.style import (
     NEUTRAL,
     POSITIVE,
+    SMALL,
     STATUS,
     bar_width,
     mark_targets,
@@ -172,7 +173,11 @@ def plot_certificates(
         left.set(xlabel=label, ylabel="probability of a wrong input")
         if not high.all():
             left.axhline(floor, color=NEUTRAL, linewidth=0.6, linestyle=":")
-            left.annotate("0: proven", (1, floor), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+            left.annotate(
+                "0: proven", (1, floor), (-3, -5), xycoords=("axes fraction", "data"), textcoords="offset points",
+                ha="right", va="top", fontsize=SMALL,
+            )  # fmt: skip
+            left.set_ylim(bottom=floor / 30)  # room for the words below the dots
         right.set(xlabel=label, ylabel=f"{change}\nproven harmless", ylim=(-1.5, None))
         for axis in (right.yaxis, *((left.xaxis, right.xaxis) if ranked else ())):
             axis.set_major_locator(MaxNLocator(integer=True))

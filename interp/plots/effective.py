@@ -129,7 +129,7 @@ def draw_kinds(ax: Axes, values: Float[np.ndarray, "kind pos"], names: Sequence[
     for k, (row, name) in enumerate(zip(values, names, strict=True)):
         colour, marker = kind_look(first + k)
         xs = np.arange(n_ctx) + (k - (n_kinds - 1) / 2) * 0.3
-        size = float(np.clip(110 / n_ctx, 1.6, 4))
+        size = float(np.clip(110 / n_ctx, 2.2, 4))
         ax.plot(xs, row, marker, color=colour, markersize=size, markeredgewidth=0, label=f"_{name}")
     ax.axhline(0, color="0.5", linewidth=0.6, zorder=1)
 

@@ -151,8 +151,9 @@ def plot_patching(
     target_sets = lengths.targets(targets, n_ctx)
     where_rule = positions_within("rule_positions", rule_positions, n_ctx)
 
-    across = min(n_hooks, ACROSS)
-    down = -(-n_hooks // across) * n_directions
+    blocks = -(-n_hooks // ACROSS)
+    across = -(-n_hooks // blocks)
+    down = blocks * n_directions
     margins = 0.075 * max(map(len, group_names)) + 1.2  # inches: group names and the colour bar
     least = max(1.8, 0.066 * max(map(len, [*hook_names, *direction_names])))  # inches, so that titles fit
     width = max(4.2, panel_width(n_ctx, least, max(2.7, least)) * across + margins)

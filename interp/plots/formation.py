@@ -75,16 +75,14 @@ def plot_formation(
         ax.tick_params(axis="y", length=0)
         step_axis(ax, steps, named=len(names) < ACROSS)
         ax.set_title("order of the lock-ons", pad=4)
-        figure_legend(
-            fig,
-            [
-                Line2D([], [], color=TRUE, linewidth=1, label="locks on"),
-                Patch(color=NEUTRAL, alpha=0.25, label=f"final value ± {band:.0%} of the range"),
-                Line2D(
-                    [], [], color="0.4", linewidth=0.8, linestyle=":", label="chance: majority class, uniform attention"
-                ),
-            ],
-        )
+        handles = [
+            Line2D([], [], color=TRUE, linewidth=1, label="locks on"),
+            Patch(color=NEUTRAL, alpha=0.25, label=f"final value ± {band:.0%} of the range"),
+        ]
+        if np.isfinite(dotted).any():
+            label = "chance: majority class, uniform attention"
+            handles.append(Line2D([], [], color="0.4", linewidth=0.8, linestyle=":", label=label))
+        figure_legend(fig, handles)
         return fig
 
 
@@ -159,5 +157,8 @@ def plot_order(
         right.set_yticks(range(n_events), [""] * n_events)
         right.set_xticks(range(n_events), names, rotation=90)
         right.tick_params(length=0)
-        right.set_title("seeds in which the row's event is earlier than the column's", pad=4)
+        right.set_title(
+            "seeds in which the row's event is earlier than the column's,\nof those that have both (colour: the share)",
+            pad=4,
+        )
         return fig

@@ -62,8 +62,8 @@ def plot_maps(
 
     least = max(2.0, 0.066 * max(map(len, names)))  # inches, so that titles fit
     wide = panel_width(n_columns, least, max(3.6, least))
-    across = min(n_panels, ACROSS, max(1, int(WIDEST / wide)))
-    down = -(-n_panels // across)
+    down = -(-n_panels // min(ACROSS, max(1, int(WIDEST / wide))))
+    across = -(-n_panels // down)
     high = 0.9 + (wide - 0.9 if row in POSITIONS else max(0.3, 0.22 * n_rows))
     beside = 0.066 * max(map(len, row_names), default=0)
     width, height = max(3.6, wide * across + 1.0 + beside), max(2.0, high * down + 0.6)
@@ -83,7 +83,7 @@ def plot_maps(
                     axis.set_major_locator(MaxNLocator(integer=True))
                     axis.set_label_text(what)
                 else:
-                    position_axis(ax, size, which, label=f"{what} (index)")
+                    position_axis(ax, size, which, label=f"position ({'index' if what == 'pos' else what})")
                     mark_targets(ax, marked, where_rule, which)
             if row_names:
                 ax.set_yticks(range(n_rows), row_names if number % across == 0 else [""] * n_rows)
