@@ -183,14 +183,14 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
         case "comparison":
             n_train = [20, 50, 100, 200, 500, 1000]
             accuracy = 1 - draw.random((2, n_rules, 3, n_ctx)) ** 2 / 3
-            parts = [
+            share, balanced, loss = (
                 Measure(v, v.mean(-1), v.mean(-1) - 0.02, v.mean(-1) + 0.01)
                 for v in (accuracy, accuracy, draw.lognormal(-3, 2, accuracy.shape))
-            ]
+            )
             sizes = draw.choice(n_train, (3, n_ctx)).astype(float)
             middle = np.array([50, 200, np.inf])
             return plot_comparison(
-                *parts, draw.uniform(0.5, 0.55, (2, n_ctx)), densities=["sparse, s = 3", "dense, s = 15, balanced"],
+                share, balanced, loss, draw.uniform(0.5, 0.55, (2, n_ctx)), densities=["sparse, s = 3", "dense, s = 15, balanced"],
                 trainings=["100 steps", "2000 steps"][:n_rules], architectures=["attention", "mlp", "linear"],
                 parameters=[104, 16_385, 31], n_train=1000, n_valid=1000,
                 sample_sizes=SampleSizes(n_train, sizes, middle, middle / 2, middle * 1.5),

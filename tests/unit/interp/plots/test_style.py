@@ -22,16 +22,24 @@ from interp.plots.style import FALSE, RULE, TARGET, TRUE, mark_targets, position
 KINDS = ("samples", "attention", "effective", "ablation", "patching", "recovery", "abstraction", "gain", "circuits")
 
 
-def test_importing_and_plotting_change_nothing_and_load_no_heavy_module() -> None:
-    code = """
+def test_importing_and_plotting_change_nothing_and_load_no_heavy_module(tmp_path: Path) -> None:
+    code = f"""
 import sys, matplotlib, numpy as np
 def settings():
-    return {key: value for key, value in matplotlib.rcParams.copy().items() if key != "backend"}
-before = settings()
-from interp.plots import plot_gain_attention
-fig = plot_gain_attention(*np.ones((4, 3)), 1.0, z1=0, z2=0)
+    return {{key: value for key, value in matplotlib.rcParams.copy().items() if key != "backend"}}
+before, state = settings(), np.random.get_state()[1].tolist()
+from interp.plots import plot_gain_attention, plot_samples, save_figure
 assert settings() == before
-assert not {"torch", "seaborn", "transformer_lens", "matplotlib.pyplot"} & set(sys.modules)
+assert not {{"torch", "seaborn", "transformer_lens", "matplotlib.pyplot"}} & set(sys.modules)
+fig = plot_gain_attention(*np.ones((4, 3)), 1.0, z1=0, z2=0)
+save_figure(fig, {str(tmp_path)!r})
+plot_samples(np.eye(3, dtype=int), np.ones(3, bool), targets=[[1]]).draw_without_rendering()
+assert settings() == before
+assert np.random.get_state()[1].tolist() == state
+assert not {{"torch", "transformer_lens"}} & set(sys.modules)
+from matplotlib import pyplot, rcParams
+assert not pyplot.get_fignums()
+assert settings() == before
 """
     root = Path(__file__).parents[4]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
@@ -64,7 +72,7 @@ def test_ticks_keep_their_size_when_drawn_under_another_theme(kind: str, example
     ticks = [tick for axis in fig.findobj(Axis) if isinstance(axis, Axis) for tick in axis.get_major_ticks()]
     assert len(ticks) > 8
     assert {(tick.label1.get_fontsize(), tick.label2.get_fontsize(), tick.label1.get_color()) for tick in ticks} == {
-        (7, 7, "black")
+        (7, 7, ".15")
     }
 
 
