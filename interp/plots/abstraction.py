@@ -136,7 +136,7 @@ def plot_abstraction(
             *target_handles(target_sets, where_rule, spell_out=True),
             *kind_handles(direction_names, lines=False),
         ]
-        if np.isnan(whole).any():
+        if np.isnan(whole).any() or np.isnan(single).any():
             handles.append(undefined_handle("no such site"))
         figure_legend(fig, [*handles, interval_handle("95 % interval, or range where named")])
         return fig

@@ -63,7 +63,7 @@ def plot_certificate(
         )
     with styled():
         counted = np.asarray(shares, dtype=np.float64)
-        heights = [0.25 * max(len(bits), 1), 1.8 if counted.size else 0.25]
+        heights = [0.25 * max(len(bits), 1), 1.8 if counted.size else 0.4]
         margins = (0.8 if len(bits) else 0.1) + (0.8 if counted.size else 0.1)
         fig = Figure(figsize=(panel_width(n_ctx, least=3.2) + 2.2, sum(heights) + margins + 0.4), layout="constrained")
         above, below = fig.subplots(2, 1, height_ratios=heights)
@@ -103,7 +103,7 @@ def draw_shares(ax: Axes, shares: NDArray[np.float64], change: str, harmless: in
         proven = (
             f"proven right with at most {harmless} {change}" if harmless >= 0 else f"no number of {change} proven right"
         )
-        say(ax, f"{proven}; not all inputs counted")
+        say(ax, f"{proven};\nnot all inputs counted")
         return
     ax.set(xlabel=f"{change} (count)", ylabel="share of wrong inputs")
     where = np.arange(len(shares))

@@ -101,6 +101,12 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
                 change="zeros outside the targets", harmless=n_ctx // 3, targets=targets,
                 rule_positions=rule_positions, n_ctx=n_ctx,
             )  # fmt: skip
+        case "certificate, open":
+            return plot_certificate(
+                draw.integers(0, 2, (2, n_ctx)), np.zeros(0),
+                rows=["fewest changes: logit +0.0112", "worst: logit +3.7"],
+                change="ones outside the targets", harmless=n_ctx // 3, targets=targets, n_ctx=n_ctx,
+            )  # fmt: skip
         case "certificates":
             upper = 10.0 ** draw.uniform(-9, -3, n_samples) * (np.arange(n_samples) > 4)
             verdicts = [["verified", "refuted", "undecided"][(i > 4) + (i > 15)] for i in range(n_samples)]
@@ -190,7 +196,8 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
             sizes = draw.choice(n_train, (3, n_ctx)).astype(float)
             middle = np.array([50, 200, np.inf])
             return plot_comparison(
-                share, balanced, loss, draw.uniform(0.5, 0.55, (2, n_ctx)), densities=["sparse, s = 3", "dense, s = 15, balanced"],
+                share, balanced, loss, draw.uniform(0.5, 0.55, (2, n_ctx)),
+                densities=["sparse, s = 3", "dense, s = 15, balanced"],
                 trainings=["100 steps", "2000 steps"][:n_rules], architectures=["attention", "mlp", "linear"],
                 parameters=[104, 16_385, 31], n_train=1000, n_valid=1000,
                 sample_sizes=SampleSizes(n_train, sizes, middle, middle / 2, middle * 1.5),

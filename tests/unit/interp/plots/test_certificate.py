@@ -25,8 +25,8 @@ def test_bits_as_given_and_shares_on_a_log_axis() -> None:
     ("shares", "harmless", "said", "legend"),
     [
         (np.zeros(5), 4, "none is wrong", ["all right"]),
-        (np.zeros(0), 4, "proven right with at most 4 zeros; not all inputs counted", []),
-        (np.zeros(0), -1, "no number of zeros proven right; not all inputs counted", []),
+        (np.zeros(0), 4, "proven right with at most 4 zeros;\nnot all inputs counted", []),
+        (np.zeros(0), -1, "no number of zeros proven right;\nnot all inputs counted", []),
     ],
 )
 def test_nothing_wrong_and_nothing_counted_are_told_apart(

@@ -15,7 +15,17 @@ BY_HEAD = (
     *("attention", "query attention", "effective", "ablation", "patching", "recovery", "circuits", "query circuits"),
     *("maps", "formation", "claims"),
 )
-OTHERS = ("samples", "certificate", "certificates", "order", "abstraction", "attribution", "comparison", "gain")
+OTHERS = (
+    "samples",
+    "certificate",
+    "certificate, open",
+    "certificates",
+    "order",
+    "abstraction",
+    "attribution",
+    "comparison",
+    "gain",
+)
 CASES = [
     *((kind, n_ctx, 1 + (n_ctx == 5), n_heads) for kind in BY_HEAD for n_ctx in (5, 30, 100) for n_heads in (1, 4)),
     *((kind, n_ctx, 1 + (n_ctx != 30), 1) for kind in OTHERS for n_ctx in (5, 30, 100)),
