@@ -163,7 +163,7 @@ def plot_certificates(
             here = np.array([each == verdict for each in found])
             if not here.any():
                 continue
-            dot = {"linestyle": "none", "marker": marker, "markersize": 4, "color": colour, "alpha": 0.7}
+            dot = {"linestyle": "none", "marker": marker, "markersize": 4, "color": colour, "alpha": 0.85}
             left.plot(x[here], np.maximum(high[here], floor), markeredgewidth=0, label=verdict, **dot)
             left.vlines(
                 x[here], np.maximum(low[here], floor), np.maximum(high[here], floor), color=colour, linewidth=0.8

@@ -69,7 +69,8 @@ def plot_ablation(
         positions_within("panel_rules", panel_rules, len(target_sets))
 
     turns = len(target_sets) if panel_rules else 1
-    across = min(n_hooks, ACROSS if turns == 1 else turns * max(1, (ACROSS + 1) // turns))
+    hooks_across = max(1, (ACROSS + 1) // turns) if n_ctx <= 60 else 1  # of one rule each; many positions need room
+    across = min(n_hooks, ACROSS if turns == 1 else turns * hooks_across)
     down = -(-n_hooks // across)
     with styled():
         least = max(2.4, 0.066 * max(map(len, hook_names)))  # inches, so that titles fit
