@@ -190,9 +190,11 @@ def draw_scrubbing(ax: Axes, left: Sequence[NDArray[np.float64]], hypotheses: Se
     ax.barh(ys + 0.18, np.nan_to_num(cut), height=0.36, color=NEUTRAL, linewidth=0)
     seen = np.isfinite(low) & (high > -1)
     ax.hlines(ys[seen] + 0.18, np.clip(low[seen], -1, None), high[seen], colors="black", linewidths=0.9)
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # over the line at 0, where the words are long
     for y, name, of_loss, right in zip(ys, hypotheses, value, accuracy, strict=True):
         text = f"{of_loss:.3g}".replace("-", "−") if np.isfinite(of_loss) else "undefined"
-        ax.text(-0.97, y - 0.22, f"{name}: {text} (accuracy {right:.3f})", va="center", fontsize=SMALL)
+        said = f"{name}: {text} (accuracy {right:.3f})"
+        ax.text(-0.97, y - 0.22, said, va="center", fontsize=SMALL, bbox=ground)
     ax.axvline(0, color="black", linewidth=0.6)
     ax.axvline(1, color="0.5", linewidth=0.6, linestyle="--", zorder=0)
     ax.set_xticks([-1, -0.5, 0, 0.5, 1])

@@ -86,8 +86,9 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
         case "ablation":
             hooks = [f"blocks.0.attn.hook_{number}" for number in range(n_rules)]
             return plot_ablation(
-                values, low, high, hooks=hooks, kinds=heads, targets=targets, rule_positions=rule_positions
-            )
+                values, low, high, hooks=hooks, kinds=heads, targets=targets, rule_positions=rule_positions,
+                panel_rules=range(n_rules) if n_rules > 1 else (),
+            )  # fmt: skip
         case "patching":
             groups = [f"target {number}" for number in range(4)]
             return plot_patching(
