@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 from interp.errors import BoolensError
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.effects import RECOVERED, draw_map
-from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
-from interp.plots.style import NEUTRAL, mark_targets, panel_width, position_axis, styled
+from interp.plots.legends import (
+    all_targets,
+    figure_legend,
+    interval_handle,
+    kind_handles,
+    kind_look,
+    target_handles,
+    undefined_handle,
+)
+from interp.plots.style import NEUTRAL, SMALL, mark_targets, panel_width, position_axis, styled
 
+IIA = "interchange-intervention accuracy"
 CHANCE = 0.5  # IIA of a label that ignores the variable
 BASELINES = ("unpatched", "one label", "source's label")
 ACROSS = 3  # panels of the search in a row
@@ -117,12 +126,19 @@ def plot_abstraction(
             mark_targets(ax, all_targets(target_sets), where_rule)
             ax.set_title(f"one position of {hook_names[number]}")
         colours = ScalarMappable(Normalize(0, 1), RECOVERED)
-        fig.colorbar(colours, ax=[*axes, *panels], label="IIA", fraction=0.2 / width, aspect=30, pad=0.01)
+        fig.colorbar(
+            colours, ax=[*axes, *panels], label=f"{IIA}, {CHANCE} is chance", fraction=0.2 / width, aspect=30, pad=0.01
+        )
         beside, scrubbing = fig.add_subplot(grid[-1, :3]), fig.add_subplot(grid[-1, 3:])
         draw_directions(beside, along, aligned_names, aligned_hook_names)
         draw_scrubbing(scrubbing, left, hypothesis_names)
-        handles = [*target_handles(target_sets, where_rule, spell_out=True), *kind_handles(direction_names)]
-        figure_legend(fig, handles)
+        handles = [
+            *target_handles(target_sets, where_rule, spell_out=True),
+            *kind_handles(direction_names, lines=False),
+        ]
+        if np.isnan(whole).any() or np.isnan(single).any():
+            handles.append(undefined_handle("no such site"))
+        figure_legend(fig, [*handles, interval_handle("95 % interval, or range where named")])
         return fig
 
 
@@ -141,7 +157,7 @@ def write_shares(ax: Axes, shares: NDArray[np.float64]) -> None:
     for (row, column), value in np.ndenumerate(shares):
         if np.isfinite(value):
             colour = "white" if abs(value - CHANCE) > 0.35 else "black"
-            ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=5.5, color=colour)
+            ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=6, color=colour)
 
 
 def draw_directions(
@@ -163,25 +179,25 @@ def draw_directions(
     names = [f"{variable}\n{hook}" for hook in hooks for variable in variables]
     ax.set_xticks(range(n_groups), names)
     ax.set(xlim=(-0.5, n_groups - 0.5), ylim=(min(0.0, float(np.nanmin(low, initial=0))), 1.04))
-    ax.set(ylabel="IIA", title="one direction of a site's activation")
+    ax.set(ylabel=IIA.replace(" ", "\n"), title="one direction of a site's activation")
 
 
 def draw_scrubbing(ax: Axes, left: Sequence[NDArray[np.float64]], hypotheses: Sequence[str]) -> None:
-    """Bars from 0 to the fraction recovered, cut at −1, with intervals and numbers."""
+    """Bars from 0 to the fraction recovered, cut at −1, with intervals; above each its name and numbers."""
     value, low, high, accuracy = left
     ys = np.arange(len(hypotheses))
     cut = np.clip(value, -1, None)
-    ax.barh(ys, np.nan_to_num(cut), height=0.6, color=NEUTRAL, linewidth=0)
+    ax.barh(ys + 0.18, np.nan_to_num(cut), height=0.36, color=NEUTRAL, linewidth=0)
     seen = np.isfinite(low) & (high > -1)
-    ax.hlines(ys[seen], np.clip(low[seen], -1, None), high[seen], colors="black", linewidths=0.9)
-    for y, of_loss, right in zip(ys, value, accuracy, strict=True):
+    ax.hlines(ys[seen] + 0.18, np.clip(low[seen], -1, None), high[seen], colors="black", linewidths=0.9)
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # over the line at 0, where the words are long
+    for y, name, of_loss, right in zip(ys, hypotheses, value, accuracy, strict=True):
         text = f"{of_loss:.3g}".replace("-", "−") if np.isfinite(of_loss) else "undefined"
-        ax.annotate(
-            f"{text} (accuracy {right:.3f})", (1, y), (6, 0), textcoords="offset points", va="center", fontsize=6.5
-        )
+        said = f"{name}: {text} (accuracy {right:.3f})"
+        ax.text(-0.97, y - 0.22, said, va="center", fontsize=SMALL, bbox=ground)
     ax.axvline(0, color="black", linewidth=0.6)
     ax.axvline(1, color="0.5", linewidth=0.6, linestyle="--", zorder=0)
     ax.set_xticks([-1, -0.5, 0, 0.5, 1])
-    ax.set_yticks(ys, hypotheses)
-    ax.set(xlim=(-1, 1), ylim=(len(hypotheses) - 0.5, -0.5), title="scrubbing")
+    ax.set_yticks([])
+    ax.set(xlim=(-1, 1), ylim=(len(hypotheses) - 0.5, -0.5), title="scrubbing, by hypothesis")
     ax.set_xlabel("fraction of the loss recovered (bars end at −1)")

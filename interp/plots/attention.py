@@ -120,7 +120,8 @@ def draw_mean(ax: Axes, mean: NDArray[np.float64], sd: NDArray[np.float64]) -> N
 def sample_handles() -> list[Artist]:
     """Legend entries of the scatter panels, in the colours that :func:`draw_samples` uses."""
     average = Line2D([], [], color="black", marker="o", markersize=3, linewidth=0.9, label="mean ± sd")
-    return [dot(FALSE, "o", "label False"), dot(TRUE, "o", "label True"), average]
+    sides = [dot(FALSE, "o", "label False (left)"), dot(TRUE, "o", "label True (right)")]  # in greyscale too
+    return [*sides, average]
 
 
 def ceiling(*arrays: NDArray[np.float64]) -> float:

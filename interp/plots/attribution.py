@@ -4,13 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from interp.plots.checks import AxisLengths
 from interp.plots.legends import figure_legend, kind_handles, kind_look
 from interp.plots.style import styled
 
 ACROSS = 3  # panels in a row
+EQUAL = "0.7"
 
 
 def plot_attribution(
@@ -45,31 +48,46 @@ def plot_attribution(
     if by_route is not None:
         lengths.names("groups", groups, "group")
         lengths.names("routes", routes, "route")
-    n_panels = len(titles) + (by_route is not None)
+    n_panels = len(titles) + 2 * (by_route is not None)  # the second for its legend
     across = min(n_panels, ACROSS)
     down = -(-n_panels // across)
     with styled():
         fig = Figure(figsize=(2.7 * across + 0.4, 2.4 * down + 0.6), layout="constrained")
         axes = list(fig.subplots(down, across, squeeze=False).flat)
         for ax, title, xs, ys in zip(axes, titles, truth, guess.swapaxes(0, 1), strict=False):
-            ax.axline((0, 0), slope=1, color="0.7", linewidth=0.8, zorder=0)
+            ax.axline((0, 0), slope=1, color=EQUAL, linewidth=0.8, zorder=0)
             for k, one in enumerate(ys):
                 colour, marker = kind_look(k)
                 look = {"color": colour, "markeredgecolor": "0.2", "markeredgewidth": 0.2}
                 size = 5 if k == 0 else 3  # where estimates agree, both are seen
                 ax.plot(xs, one, marker, markersize=size, label=f"_kind {k}", rasterized=xs.size > 5000, **look)
-            ax.set(title=title, xlabel=f"exact effect ({unit})", ylabel=f"estimate ({unit})")
+            limits = square(xs, ys)
+            ax.set(title=title, xlabel=f"exact effect ({unit})", ylabel=f"estimate ({unit})", xlim=limits, ylim=limits)
         rest = axes[len(titles) :]
         if by_route is not None:
-            draw_paths(rest.pop(0), by_route, groups, routes)
+            paths_ax, beside = rest.pop(0), rest.pop(0)
+            draw_paths(paths_ax, by_route, groups, routes)
+            beside.set_axis_off()
+            beside.legend(*paths_ax.get_legend_handles_labels(), loc="center left", title="bit of", alignment="left")
         for ax in rest:
             ax.remove()
-        figure_legend(fig, kind_handles(kind_names))
+        equal = Line2D([], [], color=EQUAL, linewidth=0.8, label="estimate = exact effect")
+        figure_legend(fig, [*kind_handles(kind_names, lines=False), equal])
         return fig
 
 
-def draw_paths(ax, by_route: Float[np.ndarray, "group route"], groups: Sequence[str], routes: Sequence[str]) -> None:
-    """Effects by route, one line a group, named at its largest."""
+def square(*values: Float[np.ndarray, "..."]) -> tuple[float, float]:
+    """One pair of limits for both axes, with room about all finite values, so that equality is the diagonal."""
+    finite = np.concatenate([each[np.isfinite(each)] for each in values])
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    room = 0.06 * (high - low) or 0.5
+    return low - room, high + room
+
+
+def draw_paths(
+    ax: Axes, by_route: Float[np.ndarray, "group route"], groups: Sequence[str], routes: Sequence[str]
+) -> None:
+    """Effects by route, one line a group."""
     for g, (name, values) in enumerate(zip(groups, by_route, strict=True)):
         colour, marker = kind_look(g)
         ax.plot(
@@ -80,4 +98,3 @@ def draw_paths(ax, by_route: Float[np.ndarray, "group route"], groups: Sequence[
     ax.set(
         title="paths of the bit, embed → z → logit", xlabel="through (several: only together)", ylabel="effect (logit)"
     )
-    ax.legend(fontsize=6, labelspacing=0.2, handlelength=1.2)

@@ -7,15 +7,19 @@ from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from interp.errors import BoolensError
 from interp.plots.checks import AxisLengths
-from interp.plots.legends import all_targets, figure_legend, target_handles
+from interp.plots.legends import all_targets, figure_legend, status_handles, target_handles
 from interp.plots.style import (
-    NEGATIVE,
     NEUTRAL,
     POSITIVE,
+    SMALL,
+    STATUS,
     bar_width,
     mark_targets,
     panel_width,
@@ -24,7 +28,7 @@ from interp.plots.style import (
 )
 
 BITS = ListedColormap(["0.93", "0.3"])
-MARGIN_COLOURS = {"verified": "#009E73", "refuted": "#D55E00", "undecided": "#E69F00"}
+VERDICTS = ("verified", "refuted", "undecided")
 
 
 def plot_certificate(
@@ -58,12 +62,17 @@ def plot_certificate(
             f"inputs have shape {bits.shape} for {len(rows)} names and {n_ctx} positions; give a row of 0 and 1 each"
         )
     with styled():
-        heights = [0.25 * max(len(bits), 1), 1.8]
-        fig = Figure(figsize=(panel_width(n_ctx, least=3.2) + 2.2, sum(heights) + 1.8), layout="constrained")
+        counted = np.asarray(shares, dtype=np.float64)
+        heights = [0.25 * max(len(bits), 1), 1.8 if counted.size else 0.4]
+        margins = (0.8 if len(bits) else 0.1) + (0.8 if counted.size else 0.1)
+        fig = Figure(figsize=(panel_width(n_ctx, least=3.2) + 2.2, sum(heights) + margins + 0.4), layout="constrained")
         above, below = fig.subplots(2, 1, height_ratios=heights)
         draw_inputs(above, bits, rows, all_targets(target_sets), rule_positions, n_ctx)
-        draw_shares(below, np.asarray(shares, dtype=np.float64), change, harmless)
-        figure_legend(fig, target_handles(target_sets, rule_positions))
+        draw_shares(below, counted, change, harmless)
+        handles = target_handles(target_sets, rule_positions) if len(bits) else []
+        if counted.size and harmless >= 0:
+            handles.append(Patch(facecolor=NEUTRAL, alpha=0.2, linewidth=0, label="all right"))
+        figure_legend(fig, handles)
         return fig
 
 
@@ -77,29 +86,26 @@ def draw_inputs(
 ) -> None:
     if not len(bits):
         ax.set_axis_off()
-        ax.text(0.5, 0.5, "no wrong input found", transform=ax.transAxes, ha="center", va="center")
+        say(ax, "no wrong input found")
         return
     ax.imshow(bits, cmap=BITS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     ax.set_yticks(range(len(rows)), rows)
-    position_axis(ax, n_ctx, label="position (dark: 1)")
+    position_axis(ax, n_ctx, label="position (index); dark bits are 1")
+    ax.set_title("inputs that the model gets wrong")
     for edge in np.arange(1, len(rows)):
         ax.axhline(edge - 0.5, color="white", linewidth=1.5)
     mark_targets(ax, targets, rule_positions)
 
 
 def draw_shares(ax: Axes, shares: NDArray[np.float64], change: str, harmless: int) -> None:
-    ax.set_xlabel(change)
-    ax.set_ylabel("share of wrong inputs")
     if not shares.size:
-        ax.set(xticks=[], yticks=[])
-        ax.text(
-            0.5,
-            0.5,
-            f"proven right with at most {harmless}; not all inputs counted",
-            transform=ax.transAxes,
-            ha="center",
+        ax.set_axis_off()
+        proven = (
+            f"proven right with at most {harmless} {change}" if harmless >= 0 else f"no number of {change} proven right"
         )
+        say(ax, f"{proven};\nnot all inputs counted")
         return
+    ax.set(xlabel=f"{change} (count)", ylabel="share of wrong inputs")
     where = np.arange(len(shares))
     ax.bar(where, shares, width=bar_width(len(shares)), color=POSITIVE)
     ax.set_xlim(-0.6, len(shares) - 0.4)
@@ -108,10 +114,15 @@ def draw_shares(ax: Axes, shares: NDArray[np.float64], change: str, harmless: in
         ax.set_ylim(shares[shares > 0].min() / 3, 1.5)
     else:
         ax.set_ylim(0, 1)
-        ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center")
+        say(ax, "none is wrong")
     if harmless >= 0:
         ax.axvspan(-0.6, harmless + 0.5, color=NEUTRAL, alpha=0.2, linewidth=0)
-        ax.text(-0.4, 0.96, "all right", transform=ax.get_xaxis_transform(), va="top", color=NEGATIVE)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def say(ax: Axes, text: str) -> None:
+    """Words in the middle, where there is nothing to draw."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center")
 
 
 def plot_certificates(
@@ -140,18 +151,19 @@ def plot_certificates(
     harmless = lengths.numbers("radius", radius, "run")
     found = lengths.names("verdicts", verdicts, "run")
     label = "validation accuracy"
-    if len(x) > 1 and not np.ptp(x):
+    ranked = len(x) > 1 and not np.ptp(x)
+    if ranked:
         label = f"run (validation accuracy {x[0]:.3f} in all)"
         x = high.argsort(kind="stable").argsort().astype(np.float64)
     with styled():
         fig = Figure(figsize=(6.4, 2.8), layout="constrained")
         left, right = fig.subplots(1, 2)
         floor = max(high[high > 0].min(initial=1.0) / 10, 1e-300)
-        for verdict, colour in MARGIN_COLOURS.items():
+        for verdict, (colour, marker) in zip(VERDICTS, STATUS, strict=True):
             here = np.array([each == verdict for each in found])
             if not here.any():
                 continue
-            dot = {"linestyle": "none", "marker": "o", "markersize": 4, "color": colour, "alpha": 0.7}
+            dot = {"linestyle": "none", "marker": marker, "markersize": 4, "color": colour, "alpha": 0.85}
             left.plot(x[here], np.maximum(high[here], floor), markeredgewidth=0, label=verdict, **dot)
             left.vlines(
                 x[here], np.maximum(low[here], floor), np.maximum(high[here], floor), color=colour, linewidth=0.8
@@ -161,7 +173,16 @@ def plot_certificates(
         left.set(xlabel=label, ylabel="probability of a wrong input")
         if not high.all():
             left.axhline(floor, color=NEUTRAL, linewidth=0.6, linestyle=":")
-            left.annotate("0: proven", (1, floor), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+            left.annotate(
+                "0: proven", (1, floor), (-3, -5), xycoords=("axes fraction", "data"), textcoords="offset points",
+                ha="right", va="top", fontsize=SMALL,
+            )  # fmt: skip
+            left.set_ylim(bottom=floor / 30)  # room for the words below the dots
         right.set(xlabel=label, ylabel=f"{change}\nproven harmless", ylim=(-1.5, None))
-        figure_legend(fig, left.get_legend_handles_labels()[0])
+        for axis in (right.yaxis, *((left.xaxis, right.xaxis) if ranked else ())):
+            axis.set_major_locator(MaxNLocator(integer=True))
+        handles = status_handles(VERDICTS, found)
+        if (low < high).any():
+            handles.append(Line2D([], [], color="0.35", linewidth=0.8, label="between its bounds"))
+        figure_legend(fig, handles)
         return fig

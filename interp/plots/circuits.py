@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.effects import RECOVERED
 from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
-from interp.plots.style import MARKERS, NEUTRAL, RULE, TARGET, BlockLocator, mark_targets, styled
+from interp.plots.style import MARKERS, NEUTRAL, RULE, SMALL, TARGET, BlockLocator, mark_targets, position_axis, styled
 
 LOOKS = ("QK", "OV")
 MAP, STRIP, SIDE, ROW = 3.1, 1.0, 2.7, 3.2  # inches: a map with its colour bar, the readout, the numbers; a row
@@ -76,11 +76,11 @@ def plot_circuits(
             ax = fig.add_subplot(grid[h, 0])
             draw_table(ax, qk_maps[h], peak(qk_maps), marks, order, "score, row-centred")
             ax.set_title(f"head {h}: QK")
-            blocks(ax, "y", 2, order, "query position (dest)")
+            blocks(ax, "y", 2, order, "position (dest)")
             ax = fig.add_subplot(grid[h, 1])
             draw_table(ax, ov_maps[h], peak(ov_maps), marks, order, "logit, row-centred")
             ax.set_title(f"head {h}: OV, value × readout")
-            blocks(ax, "y", 1, order, "query position (dest)")
+            blocks(ax, "y", 1, order, "position (dest)")
             draw_readout(fig.add_subplot(grid[h, 2], sharey=ax), weights[order, h], marks)
             side = grid[h, 3].subgridspec(2, 1, height_ratios=[1.3, 1])
             draw_shares(fig.add_subplot(side[0]), names, shares[0][h], shares[1][h])
@@ -114,12 +114,12 @@ def plot_query_circuits(
     marks = [order.index(t) for t in all_targets(target_sets)], [order.index(p) for p in where_rule]
     names = (("QK of the [CLS] query", "score, row-centred"), ("OV, value × readout", "logit, row-centred"))
     with styled():
-        fig = Figure(figsize=(7.2, 0.9 + 2 * (0.9 + 0.13 * n_heads)), layout="constrained")
+        fig = Figure(figsize=(7.2, 0.9 + 2 * (0.9 + max(0.6, 0.13 * n_heads))), layout="constrained")
         for ax, table, (title, label) in zip(fig.subplots(2, 1), tables, names, strict=True):
             rows = table[:, order].transpose(0, 2, 1).reshape(n_heads, 2 * n_ctx)
             draw_table(ax, rows, peak(rows), marks, order, label, ("x",))
-            ax.set(title=title, ylabel="head")
-            ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+            position_axis(ax, n_heads, "y", label="head", counts="heads")
+            ax.set_title(title)
         figure_legend(fig, target_handles(target_sets, where_rule, spell_out=True))
         return fig
 
@@ -153,7 +153,7 @@ def draw_table(
     image: Any = ax.imshow(values, cmap=RECOVERED, norm=Normalize(-limit, limit), aspect="auto", interpolation="none")
     bar: Any = ax.figure.colorbar(image, cax=ax.inset_axes((1.09, 0, 0.04, 1)), label=label)
     bar.outline.set_linewidth(0.6)
-    blocks(ax, "x", 2, order, "key position (src)")
+    blocks(ax, "x", 2, order, "position (src)")
     axes: tuple[tuple[Literal["x", "y"], int], ...] = (("x", n_columns), ("y", n_rows))
     for which, size in (axis for axis in axes if axis[0] in marked):
         at_targets, at_rule = ([i + offset for offset in range(0, size, n_ctx) for i in of] for of in marks)
@@ -200,12 +200,12 @@ def draw_shares(ax: Axes, names: Sequence[str], qk: NDArray[np.float64], ov: NDA
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
     ax.set(xlim=(0, 1), xlabel="share of variance", xticks=[0, 0.5, 1])
-    for row, (_, _, share) in enumerate(entries):
+    for row, (circuit, _, share) in enumerate(entries):
         if np.isfinite(share):
             inside = share > 0.8
             ax.text(
-                share - 0.03 if inside else share + 0.03, row, f"{share:.2f}", va="center", fontsize=6,
-                ha="right" if inside else "left", color="white" if inside else "black",
+                share - 0.03 if inside else share + 0.03, row, f"{share:.2f}", va="center", fontsize=SMALL,
+                ha="right" if inside else "left", color="white" if inside and circuit == "QK" else "black",
             )  # fmt: skip
 
 
@@ -226,4 +226,4 @@ def draw_spectra(ax: Axes, qk: Sequence[float], ov: Sequence[float]) -> None:
     ax.set_xlim(0.5, max(len(qk), len(ov), 2) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.grid(axis="y", color=NEUTRAL, alpha=0.3, linewidth=0.5)
-    ax.set(xlabel="singular value", ylabel="size")
+    ax.set(xlabel="rank, largest first", ylabel="singular value")

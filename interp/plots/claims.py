@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from interp.plots.checks import AxisLengths
-from interp.plots.legends import figure_legend
-from interp.plots.style import NEUTRAL, styled
+from interp.plots.legends import figure_legend, status_handles
+from interp.plots.style import NEUTRAL, STATUS, styled
 
-STATUS_COLOURS = {"holds": "#009E73", "fails": "#D55E00", "undecided": "#E69F00"}
+STATES = ("holds", "fails", "undecided")
 
 
 def plot_claims(
@@ -36,7 +36,7 @@ def plot_claims(
     names = lengths.names("claims", claims, "test")
     method_names = lengths.names("methods", methods, "test")
     found = lengths.names("status", status, "test")
-    n_tests = len(names)
+    n_tests, n_rules = trained.shape
     labels = [f"{name}: {method}" for name, method in zip(names, method_names, strict=True)]
     with styled():
         width = 3.6 + 0.066 * max(map(len, labels))
@@ -44,17 +44,18 @@ def plot_claims(
         ax = fig.subplots()
         ax.axvline(0.5, color="0.7", linewidth=0.8, zorder=0)
         for row in range(n_tests):
-            colour = STATUS_COLOURS[found[row]]
-            look = {"linestyle": "none", "marker": "o", "markersize": 5}
-            ax.plot(before[row], [row] * trained.shape[1], markerfacecolor="none", markeredgecolor=NEUTRAL, **look)
-            ax.plot(trained[row], [row] * trained.shape[1], color=colour, markeredgewidth=0, **look)
+            colour, marker = STATUS[STATES.index(found[row])]
+            look = {"linestyle": "none", "markersize": 5}
+            ax.plot(before[row], [row] * n_rules, "o", markerfacecolor="none", markeredgecolor=NEUTRAL, **look)
+            ax.plot(trained[row], [row] * n_rules, marker, color=colour, markeredgewidth=0, **look)
         ax.set_yticks(range(n_tests), labels)
-        ax.set(xlim=(-0.03, 1.03), ylim=(n_tests - 0.5, -0.5), xlabel="AUROC of the claimed indices (0.5 is chance)")
-        handles = [
-            Line2D([], [], linestyle="none", marker="o", color=colour, markeredgewidth=0, label=word)
-            for word, colour in STATUS_COLOURS.items()
-        ]
-        at_start = Line2D([], [], linestyle="none", marker="o", markerfacecolor="none", markeredgecolor=NEUTRAL)
-        at_start.set_label("at initialisation")
-        figure_legend(fig, [*handles, at_start])
+        of_each = ", a mark a rule" if n_rules > 1 else ""
+        ax.set(xlim=(-0.03, 1.03), ylim=(n_tests - 0.5, -0.5))
+        ax.set_xlabel(f"AUROC of the claimed indices{of_each} (0.5 is chance)")
+        handles = status_handles(STATES, found)
+        if np.isfinite(before).any():
+            at_start = Line2D([], [], linestyle="none", marker="o", markerfacecolor="none", markeredgecolor=NEUTRAL)
+            at_start.set_label("at initialisation")
+            handles.append(at_start)
+        figure_legend(fig, handles)
         return fig

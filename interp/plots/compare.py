@@ -14,8 +14,8 @@ from matplotlib.ticker import NullFormatter
 
 from interp.plots.checks import AxisLengths
 from interp.plots.legends import kind_look
-from interp.plots.sample_size import SMALL, SampleSizes, check_sizes, draw_sizes
-from interp.plots.style import NEUTRAL, styled
+from interp.plots.sample_size import SampleSizes, check_sizes, draw_sizes
+from interp.plots.style import NEUTRAL, SMALL, styled
 
 CELLS = "density training architecture"
 DODGE = 0.76  # of the distance between architectures, shared by the trainings

@@ -66,7 +66,7 @@ def plot_complexity(growths: Sequence[Growth], published: Mapping[int, float], r
             ax.set_ylim(0, 1.45 * float(np.nanmax(drawn)) if np.isfinite(drawn).any() else None)  # with room above
             ax.set_xlabel("bits T (log scale)")
             ax.set_title(growth.name)
+            ax.set_ylabel("training samples m*")  # each has a scale of its own
             ax.legend(loc="upper left", ncols=2)
-        axes[0].set_ylabel("training samples m*")
         fig.supxlabel(textwrap.fill(rule, 75 * len(growths)), fontsize=TICK_SIZE)
     return fig

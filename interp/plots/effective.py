@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from interp.plots.checks import AxisLengths, positions_within
 from interp.plots.graph import draw_graph
-from interp.plots.legends import dot, figure_legend, kind_look, rule_title, target_handles
+from interp.plots.legends import dot, figure_legend, interval_handle, kind_look, rule_title, target_handles
 from interp.plots.style import (
     CATEGORICAL,
     NEGATIVE,
+    NEUTRAL,
     POSITIVE,
     mark_targets,
     panel_width,
@@ -51,8 +52,8 @@ def plot_effective_attention(
 
     Args:
         mean: effective attention, in `unit`.
-        low: lower end of its interval.
-        high: upper end of its interval.
+        low: lower end of its 95 % interval.
+        high: upper end of it.
         contribution: what each position adds to the logit, in logit; sets the edges' width and colour.
         by_src: variance of the logit's terms summed by key, in logit².
         by_dest: variance of the same logit's terms summed by query, in logit².
@@ -81,7 +82,7 @@ def plot_effective_attention(
     down = -(-n_channels // across)
     split = n_channels > 1 and n_channels * n_ctx > MOST_BARS
     lanes = [[c] for c in range(n_channels)] if split else [list(range(n_channels))]
-    width, graph_width = panel_width(n_ctx), 1.7  # inches
+    width, graph_width = panel_width(n_ctx, most=4.4), 1.7  # inches
     row_height = max(3.4, 1.75 * down, 1.4 * len(lanes))
     with styled():
         size = (2 * width + graph_width * across, row_height * n_rules + 0.6)
@@ -111,7 +112,12 @@ def plot_effective_attention(
             for ax, label in ((upper, ""), (lower, "position (index)")):
                 position_axis(ax, n_ctx, label=label)
                 mark_targets(ax, target_sets[r], where_rule)
-        handles = [*channel_handles(names), *target_handles(target_sets, where_rule), *edge_handles(largest)]
+        handles = [
+            *channel_handles(names),
+            interval_handle(),
+            *target_handles(target_sets, where_rule),
+            *edge_handles(largest),
+        ]
         kinds = (dot(*kind_look(k), name) for k, name in enumerate((*TERMS, *side_names)))
         figure_legend(fig, [*handles, *kinds])
         return fig
@@ -123,7 +129,7 @@ def draw_kinds(ax: Axes, values: Float[np.ndarray, "kind pos"], names: Sequence[
     for k, (row, name) in enumerate(zip(values, names, strict=True)):
         colour, marker = kind_look(first + k)
         xs = np.arange(n_ctx) + (k - (n_kinds - 1) / 2) * 0.3
-        size = float(np.clip(110 / n_ctx, 1.6, 4))
+        size = float(np.clip(110 / n_ctx, 2.2, 4))
         ax.plot(xs, row, marker, color=colour, markersize=size, markeredgewidth=0, label=f"_{name}")
     ax.axhline(0, color="0.5", linewidth=0.6, zorder=1)
 
@@ -136,7 +142,7 @@ def draw_bars(
     high: NDArray[np.float64],
     width: float,
 ) -> None:
-    """Bars of `channels` side by side at each position; where there is one in all, its sign is its colour.
+    """Bars of `channels` side by side at each position; where there is one in all, they are grey.
 
     Args:
         ax: a panel about `width` inches wide.
@@ -150,12 +156,12 @@ def draw_bars(
         where = np.flatnonzero(np.isfinite(mean[c]))
         xs = where + (number - (len(channels) - 1) / 2) * bar_width
         values = mean[c, where]
-        colours = np.where(values >= 0, POSITIVE, NEGATIVE).tolist() if n_channels == 1 else channel_colour(c)
+        colour = NEUTRAL if n_channels == 1 else channel_colour(c)  # red and blue are the edges'
         hatch = "" if n_channels == 1 else HATCHES[c // len(CATEGORICAL) % len(HATCHES)]
-        ax.bar(xs, values, width=bar_width, color=colours, hatch=hatch, linewidth=0, label=f"_channel {c}")
+        ax.bar(xs, values, width=bar_width, color=colour, hatch=hatch, linewidth=0, label=f"_channel {c}")
         known = np.isfinite(low[c, where]) & np.isfinite(high[c, where])
         ends = low[c, where][known], high[c, where][known]
-        ax.vlines(xs[known], *ends, colors="0.45", linewidths=min(0.8, 0.4 * points), zorder=3)
+        ax.vlines(xs[known], *ends, colors="0.3", linewidths=min(0.8, 0.4 * points), zorder=3)
     ax.axhline(0, color="black", linewidth=0.6)
 
 
@@ -177,7 +183,7 @@ def channel_handles(names: Sequence[str]) -> list[Artist]:
 def edge_handles(largest: float) -> list[Artist]:
     """Legend entries for the graph: what colours and widths mean."""
     return [
-        Line2D([], [], color=POSITIVE, linewidth=2.5, label="raises the logit"),
-        Line2D([], [], color=NEGATIVE, linewidth=2.5, label="lowers the logit"),
+        Line2D([], [], color=POSITIVE, linewidth=2.5, label="edge that raises the logit"),
+        Line2D([], [], color=NEGATIVE, linewidth=2.5, label="edge that lowers it"),
         Line2D([], [], color="0.4", linewidth=WIDEST, label=f"widest edge {largest:.3g} logit"),
     ]

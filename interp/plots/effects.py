@@ -9,18 +9,25 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from interp.plots.checks import AxisLengths, positions_within
-from interp.plots.legends import all_targets, figure_legend, kind_handles, kind_look, target_handles
-from interp.plots.style import DIVERGING, mark_targets, panel_width, position_axis, styled
+from interp.plots.legends import (
+    all_targets,
+    figure_legend,
+    interval_handle,
+    kind_handles,
+    kind_look,
+    target_handles,
+    undefined_handle,
+)
+from interp.plots.style import DIVERGING, HATCHED, mark_targets, panel_width, position_axis, styled
 
-ABLATIONS_ACROSS, PATCHES_ACROSS = 3, 4  # panels in a row
+ACROSS = 3  # panels in a row
 DODGE = 0.7  # cells that the kinds at one position share
 LIMIT = 1.0  # of the colour scale for patches, either way; 1 is full recovery
 RECOVERED = mpl.colormaps[DIVERGING].with_extremes(bad=(0, 0, 0, 0))  # NaN is see-through
-GREY, LINES = "0.88", "0.55"  # hatching where a patch's recovery is undefined
 
 
 def plot_ablation(
@@ -39,13 +46,14 @@ def plot_ablation(
 
     Args:
         effect: in `unit`; NaN where a hook and kind do not go together.
-        low: lower end of the interval.
-        high: upper end of the interval.
+        low: lower end of the 95 % interval.
+        high: upper end of it.
         hooks: panel titles.
         kinds: such as "zero", "mean", "resample".
         targets: one sequence of positions a rule; those of all rules are marked.
         rule_positions: where the rule bits stand.
-        panel_rules: where panels show one rule each, the rule of each panel; only its targets are marked there.
+        panel_rules: where panels show one rule each, the rule of each panel; only its targets are marked there, and
+            the rules of a hook stand side by side where they come in turn.
         unit: of `effect`, `low` and `high`.
     """
     lengths = AxisLengths()
@@ -60,11 +68,16 @@ def plot_ablation(
         lengths.length("panel_rules", len(panel_rules), "hook")
         positions_within("panel_rules", panel_rules, len(target_sets))
 
-    across = min(n_hooks, ABLATIONS_ACROSS)
+    turns = len(target_sets) if panel_rules else 1
+    hooks_across = max(1, (ACROSS + 1) // turns) if n_ctx <= 60 else 1  # of one rule each; many positions need room
+    across = min(n_hooks, ACROSS if turns == 1 else turns * hooks_across)
     down = -(-n_hooks // across)
     with styled():
         least = max(2.4, 0.066 * max(map(len, hook_names)))  # inches, so that titles fit
-        size = (max(3.4, panel_width(n_ctx, least, max(4.2, least)) * across + 0.4), 2.1 * down + 0.7)
+        size = (
+            max(3.4, panel_width(n_ctx, least, max(4.2, least) if across <= ACROSS else least) * across + 0.4),
+            1.9 * down + 0.9,
+        )
         fig = Figure(figsize=size, layout="constrained")
         panels = fig.subplots(down, across, sharey=True, squeeze=False)
         for number, ax in enumerate(panels.flat):
@@ -72,27 +85,31 @@ def plot_ablation(
                 ax.remove()
                 continue
             draw_effects(ax, values[number], ends[0][number], ends[1][number])
-            position_axis(ax, n_ctx, label="ablated position (index)")
+            lowest = number + across >= n_hooks
+            position_axis(ax, n_ctx, label="ablated position (index)" if lowest else "")
             mark_targets(ax, target_sets[panel_rules[number]] if panel_rules else all_targets(target_sets), where_rule)
             ax.set_title(hook_names[number])
             if number % across == 0:
                 ax.set_ylabel(f"effect, clean − ablated\n({unit})")
-        figure_legend(fig, [*kind_handles(kind_names), *target_handles(target_sets, where_rule, spell_out=True)])
+        drawn = [name if np.isfinite(values[:, k]).any() else "" for k, name in enumerate(kind_names)]
+        marks = target_handles(target_sets, where_rule, spell_out=True)
+        figure_legend(fig, [*kind_handles(drawn, lines=False), interval_handle(), *marks])
         return fig
 
 
 def draw_effects(ax: Axes, effect: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
     """Markers side by side within each position's cell, over the zero line; what is NaN is left out."""
-    n_kinds, n_ctx = effect.shape
+    n_ctx = effect.shape[1]
+    kinds = np.flatnonzero(np.isfinite(effect).any(axis=1))
     ax.axhline(0, color="0.5", linewidth=0.6, zorder=1)
-    if not np.isfinite(effect).any():
+    if not len(kinds):
         ax.text(0.5, 0.5, "does not apply", transform=ax.transAxes, ha="center", va="center", color="0.35",
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 2})  # fmt: skip
         return
     size = float(np.clip(110 / n_ctx, 1.6, 4))
-    for k in range(n_kinds):
+    for place, k in enumerate(kinds.tolist()):
         where = np.flatnonzero(np.isfinite(effect[k]))
-        xs = where + (k - (n_kinds - 1) / 2) * DODGE / n_kinds
+        xs = where + (place - (len(kinds) - 1) / 2) * DODGE / len(kinds)
         colour, marker = kind_look(k)
         known = np.isfinite(low[k, where]) & np.isfinite(high[k, where])
         interval = low[k, where][known], high[k, where][known]
@@ -115,13 +132,13 @@ def plot_patching(
 ) -> Figure:
     """A row of panels a direction, a column a hook: the group (y) by the patched position (x).
 
-    More than four hooks go on in further rows below. One colour scale from −1 to 1 holds everywhere.
+    More than three hooks go on in further rows below. One colour scale from −1 to 1 holds everywhere.
 
     Args:
         recovered: fraction of the difference clean − corrupted in `unit`; NaN where undefined (hatched).
         directions: such as "denoise", "noise".
         hooks: the names of the hooks.
-        groups: kinds of pair, such as "target 3", "rule bit".
+        groups: what differs in a pair, such as "target 3", "rule bit".
         targets: one sequence of positions a rule; those of all rules are marked.
         rule_positions: where the rule bits stand.
         unit: what the difference is of.
@@ -135,13 +152,13 @@ def plot_patching(
     target_sets = lengths.targets(targets, n_ctx)
     where_rule = positions_within("rule_positions", rule_positions, n_ctx)
 
-    across = min(n_hooks, PATCHES_ACROSS)
-    down = -(-n_hooks // across) * n_directions
+    blocks = -(-n_hooks // ACROSS)
+    across = -(-n_hooks // blocks)
+    down = blocks * n_directions
     margins = 0.075 * max(map(len, group_names)) + 1.2  # inches: group names and the colour bar
-    titles = [[f"{direction}: {hook}" for hook in hook_names] for direction in direction_names]
-    least = max(2.0, 0.066 * max(len(title) for row in titles for title in row))  # inches, so that titles fit
-    width = max(4.2, panel_width(n_ctx, least, max(3.6, least)) * across + margins)
-    height = max(2.6, (0.2 * n_groups + 0.8) * down + 0.6)
+    least = max(1.8, 0.066 * max(map(len, [*hook_names, *direction_names])))  # inches, so that titles fit
+    width = max(4.2, panel_width(n_ctx, least, max(2.7, least)) * across + margins)
+    height = max(2.6, (0.2 * n_groups + 0.8) * down + 0.7)
     with styled():
         fig = Figure(figsize=(width, height), layout="constrained")
         panels = fig.subplots(down, across, squeeze=False)
@@ -153,9 +170,12 @@ def plot_patching(
                 continue
             draw_map(ax, values[d, hook], LIMIT)
             ax.set_yticks(range(n_groups), group_names if column == 0 else [""] * n_groups)
-            position_axis(ax, n_ctx, label="patched position (index)")
+            lowest = (block + 1) * across + column >= n_hooks and d == n_directions - 1
+            position_axis(ax, n_ctx, label="patched position (index)" if lowest else "")
             mark_targets(ax, all_targets(target_sets), where_rule)
-            ax.set(title=titles[d][hook], ylabel="group" if column == 0 else "")
+            ax.set_title(f"{hook_names[hook]}\n{direction_names[d]}")
+            if column == 0:
+                ax.set_ylabel("changed bit")
         finite = values[np.isfinite(values)]
         beyond = (bool((finite < -LIMIT).any()), bool((finite > LIMIT).any()))
         extend = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}[beyond]
@@ -167,13 +187,12 @@ def plot_patching(
         )  # fmt: skip
         handles = target_handles(target_sets, where_rule, spell_out=True)
         if np.isnan(values).any():
-            handles.append(Patch(facecolor=GREY, edgecolor=LINES, hatch="////", linewidth=0.4, label="undefined (NaN)"))
+            handles.append(undefined_handle())
         figure_legend(fig, handles)
         return fig
 
 
 def draw_map(ax: Axes, values: NDArray[np.float64], limit: float) -> None:
     """One heatmap [row, column] from −limit to limit; through NaN cells the hatched ground is seen."""
-    hatched = {"facecolor": GREY, "edgecolor": LINES, "hatch": "////", "linewidth": 0}
-    ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=-0.5, **hatched))  # over the target bands
+    ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=-0.5, **HATCHED))  # over the target bands
     ax.imshow(values, cmap=RECOVERED, norm=Normalize(-limit, limit), aspect="auto", interpolation="none")

@@ -18,6 +18,7 @@ from interp.plots.legends import figure_legend
 from interp.plots.style import NEGATIVE, NEUTRAL, SEQUENTIAL, TRUE, styled
 
 ACROSS = 3  # panels in a row
+UNITS = {"valid-loss": " (nats)"}  # distance is in the parameters' own unit, the others are shares
 
 
 def plot_formation(
@@ -50,7 +51,8 @@ def plot_formation(
     with styled():
         mpl.rcParams["axes.titley"] = None  # so near the panel, a title makes way for the axis' 1e−6; styled resets it
         fig = Figure(figsize=(8.4, 1.75 * down + 0.5), layout="constrained")
-        panels = fig.subplots(down, ACROSS, squeeze=False).flat
+        grid = fig.add_gridspec(down, ACROSS)  # the order first: its names widen the left margin alone
+        panels = [fig.add_subplot(grid[divmod(number, ACROSS)]) for number in (*range(1, len(names) + 1), 0)]
         for number, (name, curve, level, step) in enumerate(zip(names, curves, dotted, locked, strict=True)):
             ax = panels[number]
             half = band * float(np.ptp(curve)) if np.isfinite(curve).all() else 0.0
@@ -60,10 +62,10 @@ def plot_formation(
             ax.plot(steps, curve, color=NEGATIVE, linewidth=1, marker="o", markersize=1.8, markeredgewidth=0)
             if np.isfinite(step):
                 ax.axvline(step, color=TRUE, linewidth=1)
-            step_axis(ax, steps, named=number + ACROSS > len(names))
+            step_axis(ax, steps, named=number + ACROSS >= len(names))
             when = f"locks on at step {step:.0f}" if np.isfinite(step) else "does not lock on"
-            ax.set_title(f"{name}\n{when}", pad=4)
-        ax = panels[len(names)]
+            ax.set_title(f"{name}{UNITS.get(name, '')}\n{when}", pad=4)
+        ax = panels[-1]
         order = np.argsort(np.where(np.isfinite(locked), locked, np.inf), kind="stable")
         rows = np.arange(len(names))
         ax.hlines(rows, 0, locked[order], color=NEUTRAL, linewidth=0.6)
@@ -71,20 +73,16 @@ def plot_formation(
         ax.set_yticks(rows, [names[i] for i in order])
         ax.set_ylim(len(names) - 0.5, -0.5)
         ax.tick_params(axis="y", length=0)
-        step_axis(ax, steps)
+        step_axis(ax, steps, named=len(names) < ACROSS)
         ax.set_title("order of the lock-ons", pad=4)
-        for unused in panels[len(names) + 1 :]:
-            unused.remove()
-        figure_legend(
-            fig,
-            [
-                Line2D([], [], color=TRUE, linewidth=1, label="locks on"),
-                Patch(color=NEUTRAL, alpha=0.25, label=f"final value ± {band:.0%} of the range"),
-                Line2D(
-                    [], [], color="0.4", linewidth=0.8, linestyle=":", label="chance: majority class, uniform attention"
-                ),
-            ],
-        )
+        handles = [
+            Line2D([], [], color=TRUE, linewidth=1, label="locks on"),
+            Patch(color=NEUTRAL, alpha=0.25, label=f"final value ± {band:.0%} of the range"),
+        ]
+        if np.isfinite(dotted).any():
+            label = "chance: majority class, uniform attention"
+            handles.append(Line2D([], [], color="0.4", linewidth=0.8, linestyle=":", label=label))
+        figure_legend(fig, handles)
         return fig
 
 
@@ -159,5 +157,8 @@ def plot_order(
         right.set_yticks(range(n_events), [""] * n_events)
         right.set_xticks(range(n_events), names, rotation=90)
         right.tick_params(length=0)
-        right.set_title("seeds in which the row's event is earlier than the column's", pad=4)
+        right.set_title(
+            "seeds in which the row's event is earlier than the column's,\nof those that have both (colour: the share)",
+            pad=4,
+        )
         return fig

@@ -1,13 +1,25 @@
 """Legends and the wording of titles."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.path import Path
 
-from interp.plots.style import CATEGORICAL, MARKERS, RULE, RULE_MARKER, TARGET, TARGET_MARKER, TICK_SIZE
+from interp.plots.style import (
+    CATEGORICAL,
+    HATCHED,
+    MARKERS,
+    RULE,
+    RULE_MARKER,
+    STATUS,
+    TARGET,
+    TARGET_MARKER,
+    TICK_SIZE,
+)
 
 
 def listed(targets: Sequence[int], most: int = 6) -> str:
@@ -58,14 +70,31 @@ def kind_look(kind: int) -> tuple[str, str]:
     return CATEGORICAL[kind % len(CATEGORICAL)], MARKERS[kind % len(MARKERS)]
 
 
-def kind_handles(names: Sequence[str]) -> list[Artist]:
-    """Legend entries in the look of :func:`kind_look`."""
+def kind_handles(names: Sequence[str], lines: bool = True) -> list[Artist]:
+    """Legend entries in the look of :func:`kind_look`; an empty name is left out."""
     handles: list[Artist] = []
     for k, name in enumerate(names):
         colour, marker = kind_look(k)
         look = {"color": colour, "marker": marker, "markersize": 4, "markeredgecolor": "0.2", "markeredgewidth": 0.3}
-        handles.append(Line2D([], [], linewidth=0.7, label=name, **look))
+        if name:
+            handles.append(Line2D([], [], linewidth=0.7, linestyle="-" if lines else "none", label=name, **look))
     return handles
+
+
+def undefined_handle(label: str = "undefined (NaN)") -> Artist:
+    """A legend entry for the hatching that is seen where a map has NaN."""
+    look: dict[str, Any] = {**HATCHED, "linewidth": 0.4}
+    return Patch(label=label, **look)
+
+
+def interval_handle(label: str = "95 % interval") -> Artist:
+    """A legend entry for the upright lines through markers and bars."""
+    return Line2D([], [], color="0.35", marker="|", markersize=8, linestyle="none", markeredgewidth=0.9, label=label)
+
+
+def status_handles(names: Sequence[str], found: Sequence[str]) -> list[Artist]:
+    """Legend entries in the looks of STATUS for those of the three `names` that are `found`."""
+    return [dot(*look, name) for look, name in zip(STATUS, names, strict=True) if name in found]
 
 
 def figure_legend(fig: Figure, handles: Sequence[Artist]) -> None:

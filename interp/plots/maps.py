@@ -8,15 +8,14 @@ from jaxtyping import Float
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from interp.plots.checks import AxisLengths, positions_within
-from interp.plots.effects import GREY, LINES, RECOVERED, draw_map
-from interp.plots.legends import all_targets, figure_legend, target_handles
+from interp.plots.effects import RECOVERED, draw_map
+from interp.plots.legends import all_targets, figure_legend, target_handles, undefined_handle
 from interp.plots.style import mark_targets, panel_width, position_axis, styled
 
-ACROSS = 4  # panels in a row
+ACROSS, WIDEST = 4, 11.0  # panels in a row, and inches that they take
 POSITIONS = ("pos", "dest", "src")
 
 
@@ -61,10 +60,10 @@ def plot_maps(
     finite = np.abs(maps[np.isfinite(maps)])
     limit = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
 
-    across = min(n_panels, ACROSS)
-    down = -(-n_panels // across)
     least = max(2.0, 0.066 * max(map(len, names)))  # inches, so that titles fit
     wide = panel_width(n_columns, least, max(3.6, least))
+    down = -(-n_panels // min(ACROSS, max(1, int(WIDEST / wide))))
+    across = -(-n_panels // down)
     high = 0.9 + (wide - 0.9 if row in POSITIONS else max(0.3, 0.22 * n_rows))
     beside = 0.066 * max(map(len, row_names), default=0)
     width, height = max(3.6, wide * across + 1.0 + beside), max(2.0, high * down + 0.6)
@@ -84,7 +83,7 @@ def plot_maps(
                     axis.set_major_locator(MaxNLocator(integer=True))
                     axis.set_label_text(what)
                 else:
-                    position_axis(ax, size, which, label=f"{what} (index)")
+                    position_axis(ax, size, which, label=f"position ({'index' if what == 'pos' else what})")
                     mark_targets(ax, marked, where_rule, which)
             if row_names:
                 ax.set_yticks(range(n_rows), row_names if number % across == 0 else [""] * n_rows)
@@ -93,6 +92,6 @@ def plot_maps(
         fig.colorbar(colours, ax=fig.axes, label=label, fraction=0.2 / width, aspect=8 * height, pad=0.12 / width)
         handles = target_handles(target_sets, where_rule, spell_out=True) if positions else []
         if np.isnan(maps).any():
-            handles.append(Patch(facecolor=GREY, edgecolor=LINES, hatch="////", linewidth=0.4, label="undefined (NaN)"))
+            handles.append(undefined_handle())
         figure_legend(fig, handles)
         return fig

@@ -17,7 +17,6 @@ LONGEST = 24
 IN_TITLE = 16
 LABELS = (
     ("position (index)", "feature"),
-    ("(index)", "(feature)"),
     ("position", "feature"),
     ("targets first", "hypothesis first"),
 )

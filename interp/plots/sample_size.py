@@ -10,10 +10,9 @@ from matplotlib.axes import Axes
 from interp.errors import BoolensError
 from interp.plots.checks import AxisLengths
 from interp.plots.legends import kind_look
-from interp.plots.style import NEUTRAL
+from interp.plots.style import NEUTRAL, SMALL
 
 ACROSS = 6  # seeds side by side at one sample size
-SMALL = 6.5  # points, of numbers beside markers
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """What every figure shares: colours, the position axis, target marks, and files.
 
-Nothing global changes: settings hold inside :func:`styled` only, figures are plain
-:class:`matplotlib.figure.Figure` objects that pyplot never sees.
+Nothing global changes: settings (seaborn's "ticks" on "paper", and ours over them) hold inside
+:func:`styled` only, figures are plain :class:`matplotlib.figure.Figure` objects that pyplot never sees.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from io import BytesIO
 from pathlib import Path as FilePath
 from typing import Any, Literal
@@ -30,6 +31,7 @@ FALSE, TRUE = "#56B4E9", "#E69F00"
 TARGET, RULE, NEUTRAL = "#009E73", "#000000", "#999999"
 POSITIVE, NEGATIVE = "#D55E00", "#0072B2"
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"  # RdBu_r: positive red, negative blue, as above
+STATUS = ((TARGET, "o"), (POSITIVE, "X"), (TRUE, "s"))  # colour and marker of: good, bad, undecided
 CATEGORICAL = ("#000000", TRUE, FALSE, "#CC79A7")  # none of them means a target or a sign
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 TARGET_MARKER = Path([(-0.6, 1), (0.6, 1), (0, -1), (-0.6, 1)], closed=True)  # slim, so that neighbours stay apart
@@ -37,25 +39,33 @@ TARGET_MARKER_LEFT = Path([(1, -0.6), (1, 0.6), (-1, 0), (1, -0.6)], closed=True
 RULE_MARKER = Path([(-0.6, 0), (0, 1), (0.6, 0), (0, -1), (-0.6, 0)], closed=True)
 RULE_MARKER_LEFT = Path([(-1, 0), (0, 0.6), (1, 0), (0, -0.6), (-1, 0)], closed=True)
 
-FONT_SIZE, TICK_SIZE = 8.0, 7.0  # points
+HATCHED: dict[str, Any] = {"facecolor": "0.88", "edgecolor": "0.55", "hatch": "////", "linewidth": 0}  # where undefined
+
+FONT_SIZE, TICK_SIZE, SMALL = 8.0, 7.0, 6.5  # points; SMALL for numbers beside or inside marks
 SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it along, so that every machine has it
     "font.size": FONT_SIZE,
+    "image.cmap": SEQUENTIAL,
+    "patch.force_edgecolor": False,  # bars touch where there are many
     "axes.titlesize": FONT_SIZE,
     "axes.labelsize": FONT_SIZE,
     "axes.titlepad": 10.0,  # leaves room for the target marks
     "axes.titley": 1.0,  # that pad clears an axis' 1e−6 too; to look for it takes each drawing a fifth longer
     "axes.linewidth": 0.6,
-    "axes.axisbelow": True,
     "xtick.labelsize": TICK_SIZE,
     "ytick.labelsize": TICK_SIZE,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "xtick.major.size": 2.5,
     "ytick.major.size": 2.5,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "xtick.minor.size": 1.5,
+    "ytick.minor.size": 1.5,
     "hatch.linewidth": 0.5,
     "legend.fontsize": TICK_SIZE,
+    "legend.title_fontsize": TICK_SIZE,
     "legend.frameon": False,
     "figure.constrained_layout.h_pad": 0.06,
     "figure.constrained_layout.w_pad": 0.06,
@@ -65,12 +75,20 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
+@cache
+def all_settings() -> dict[Any, Any]:
+    """Ours over seaborn's."""
+    import seaborn  # half a second, and pyplot comes with it: not before something is drawn
+
+    return {**seaborn.axes_style("ticks"), **seaborn.plotting_context("paper"), **SETTINGS}
+
+
 @contextmanager
 def styled() -> Iterator[None]:
-    """Our settings over matplotlib's defaults, whatever theme is set outside; put back on exit."""
+    """These settings over matplotlib's defaults, whatever theme is set outside; put back on exit."""
     with mpl.rc_context():
         mpl.rcdefaults()  # leaves the backend alone
-        mpl.rcParams.update(SETTINGS)
+        mpl.rcParams.update(all_settings())
         yield
 
 
@@ -203,7 +221,7 @@ def save_figure(fig: Figure, folder: str | os.PathLike[str], stem: str = "figure
         with styled():
             # the canvases' own methods draw once, where Figure.savefig draws a first time for the layout alone
             fig.set_dpi(200)
-            FigureCanvasAgg(fig).print_png(pixels, pil_kwargs={"compress_level": 3})
+            FigureCanvasAgg(fig).print_png(pixels, pil_kwargs={"compress_level": 6})
             fig.set_layout_engine("none")  # the layout is found once: it takes as long as drawing
             FigureCanvasSVG(fig).print_svg(shapes, metadata={"Date": None})
     finally:

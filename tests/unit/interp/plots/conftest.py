@@ -11,20 +11,29 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from interp.plots import (
+    Measure,
+    SampleSizes,
     plot_ablation,
     plot_abstraction,
     plot_attention_patterns,
+    plot_attribution,
     plot_certificate,
     plot_certificates,
     plot_circuits,
+    plot_claims,
+    plot_comparison,
     plot_effective_attention,
     plot_formation,
     plot_gain_attention,
+    plot_maps,
     plot_order,
     plot_patching,
+    plot_query_attention,
+    plot_query_circuits,
     plot_samples,
     plot_target_recovery,
 )
+from interp.plots.complexity import Growth, plot_complexity
 
 
 @pytest.fixture(autouse=True)
@@ -77,8 +86,9 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
         case "ablation":
             hooks = [f"blocks.0.attn.hook_{number}" for number in range(n_rules)]
             return plot_ablation(
-                values, low, high, hooks=hooks, kinds=heads, targets=targets, rule_positions=rule_positions
-            )
+                values, low, high, hooks=hooks, kinds=heads, targets=targets, rule_positions=rule_positions,
+                panel_rules=range(n_rules) if n_rules > 1 else (),
+            )  # fmt: skip
         case "patching":
             groups = [f"target {number}" for number in range(4)]
             return plot_patching(
@@ -91,6 +101,12 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
                 draw.integers(0, 2, (2, n_ctx)), shares, rows=["fewest changes: logit +0.0112", "worst: logit +3.7"],
                 change="zeros outside the targets", harmless=n_ctx // 3, targets=targets,
                 rule_positions=rule_positions, n_ctx=n_ctx,
+            )  # fmt: skip
+        case "certificate, open":
+            return plot_certificate(
+                draw.integers(0, 2, (2, n_ctx)), np.zeros(0),
+                rows=["fewest changes: logit +0.0112", "worst: logit +3.7"],
+                change="ones outside the targets", harmless=n_ctx // 3, targets=targets, n_ctx=n_ctx,
             )  # fmt: skip
         case "certificates":
             upper = 10.0 ** draw.uniform(-9, -3, n_samples) * (np.arange(n_samples) > 4)
@@ -139,9 +155,66 @@ def make_example(kind: str, n_ctx: int, n_rules: int = 2, n_heads: int = 3) -> F
                 hypotheses=[f"hypothesis {number}" for number in range(n_rules + 2)], targets=targets,
                 rule_positions=rule_positions,
             )  # fmt: skip
-        case _:
+        case "query attention":
+            samples = draw.dirichlet(np.ones(n_ctx + 1), (n_samples, n_heads))
+            mean = np.stack([samples[rule == r].mean(0) for r in range(n_rules)])
+            return plot_query_attention(
+                samples, labels, rule, mean, mean / 3, heads=range(min(n_heads, 2)), targets=targets,
+                rule_positions=rule_positions,
+            )  # fmt: skip
+        case "query circuits":
+            tables = draw.normal(size=(2, n_heads, n_ctx, 2))
+            return plot_query_circuits(tables[0], tables[1], targets=targets, rule_positions=rule_positions)
+        case "maps":
+            titles = [f"blocks.0.attn.hook_pattern, zero, {head}" for head in heads]
+            return plot_maps(
+                draw.normal(size=(n_heads, n_ctx, n_ctx)), titles=titles, row="dest", column="src", targets=targets,
+                label="effect, clean − ablated (logit)", rule_positions=rule_positions,
+            )  # fmt: skip
+        case "attribution":
+            exact = draw.normal(size=(6, n_ctx))
+            panels = ["hook_embed", *(f"blocks.0.attn.hook_{name}" for name in ("q", "k", "v", "pattern", "z"))]
+            groups = [f"{what} (rule {r})" for r in range(n_rules) for what in ("target 3", "target 7", "rule bit 10")]
+            return plot_attribution(
+                exact, exact + 0.3 * draw.normal(size=(2, *exact.shape)), panels=panels, unit="logit",
+                kinds=["gradient", "integrated gradients"], paths=draw.normal(size=(len(groups), 7)), groups=groups,
+                routes=["q", "k", "v", "qk", "qv", "kv", "qkv"],
+            )  # fmt: skip
+        case "claims":
+            auroc = draw.random((n_heads + 3, n_rules))
+            claim, method = "the other rule's targets are on top", "effective-attention"
+            status = [("holds", "fails", "undecided")[i % 3] for i in range(len(auroc))]
+            return plot_claims(
+                auroc, 1 - auroc, claims=[claim] * len(auroc), methods=[method] * len(auroc), status=status
+            )
+        case "comparison":
+            n_train = [20, 50, 100, 200, 500, 1000]
+            accuracy = 1 - draw.random((2, n_rules, 3, n_ctx)) ** 2 / 3
+            share, balanced, loss = (
+                Measure(v, v.mean(-1), v.mean(-1) - 0.02, v.mean(-1) + 0.01)
+                for v in (accuracy, accuracy, draw.lognormal(-3, 2, accuracy.shape))
+            )
+            sizes = draw.choice(n_train, (3, n_ctx)).astype(float)
+            middle = np.array([50, 200, np.inf])
+            return plot_comparison(
+                share, balanced, loss, draw.uniform(0.5, 0.55, (2, n_ctx)),
+                densities=["sparse, s = 3", "dense, s = 15, balanced"],
+                trainings=["100 steps", "2000 steps"][:n_rules], architectures=["attention", "mlp", "linear"],
+                parameters=[104, 16_385, 31], n_train=1000, n_valid=1000,
+                sample_sizes=SampleSizes(n_train, sizes, middle, middle / 2, middle * 1.5),
+            )  # fmt: skip
+        case "complexity":
+            n = np.array([5, 10, 20, 30, 50, 100, 200, 500])
+            laws = {"a + b log T, R² 0.98": lambda t: 9 + 8 * np.log(t), "a T^0.30, R² 0.95": lambda t: 9 * t**0.3}
+            m_star = laws["a + b log T, R² 0.98"](n)
+            names = ["attention, sparse-and s=3", "cls, rule-and s=2"][:n_rules]
+            rule = "m*: the smallest of the sizes tried at which 9 of 10 seeds reach accuracy 0.99; floor: any learner."
+            growths = [Growth(name, n.tolist(), m_star, m_star - 3, m_star + 9, m_star / 2, laws) for name in names]
+            return plot_complexity(growths, {100: 50, 500: 80, 1000: 111}, rule)
+        case "gain":
             weights = np.full(n_ctx, 1 / n_ctx)
             return plot_gain_attention(values[0, 0], low[0, 0], weights, high[0, 0], 0.5, z1=1, z2=2)
+    raise ValueError(f"no example of {kind!r}")
 
 
 @pytest.fixture

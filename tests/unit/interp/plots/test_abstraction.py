@@ -80,10 +80,11 @@ def test_directions() -> None:
 
 
 def test_scrubbing_bars_are_cut_and_their_numbers_are_not() -> None:
-    ax = panel(drawn(), "scrubbing")
+    ax = panel(drawn(), "scrubbing, by hypothesis")
     assert [bar.get_width() for bar in ax.patches] == [0.93, -1, 0, -0.25]
     assert [text.get_text() for text in ax.texts] == [
-        "0.93 (accuracy 0.990)", "−4.5 (accuracy 0.800)", "undefined (accuracy 0.500)", "−0.25 (accuracy 0.700)",
+        "a: 0.93 (accuracy 0.990)", "b: −4.5 (accuracy 0.800)", "c: undefined (accuracy 0.500)",
+        "d: −0.25 (accuracy 0.700)",
     ]  # fmt: skip
     ends = np.array([segment[:, 0] for segment in ax.collections[0].get_segments()])
     np.testing.assert_allclose(ends, [[0.88, 0.95], [-0.3, -0.23]])

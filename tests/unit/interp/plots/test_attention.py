@@ -44,7 +44,7 @@ def cells(rule: int, label: bool, head: int) -> list[tuple[int, float]]:
 def test_points_are_the_samples_in_their_cell_in_the_legends_colour(fig: Figure, label: bool) -> None:
     (legend,) = fig.legends
     handles = dict(zip([text.get_text() for text in legend.texts], legend.legend_handles, strict=True))
-    colour = handles[f"label {label}"].get_color()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    colour = handles["label True (right)" if label else "label False (left)"].get_color()  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
     for rule, head in np.ndindex(N_RULES, N_HEADS):
         drawn = points(panel(fig, rule, head, 0), label)
         offsets = np.asarray(drawn.get_offsets())

@@ -78,7 +78,7 @@ def test_bars_are_the_shares_and_lines_the_singular_values() -> None:
     bars: list[Any] = [ax for ax in fig.axes if ax.get_xlabel() == "share of variance"]
     for h, ax in enumerate(bars):
         np.testing.assert_array_equal([bar.get_width() for bar in ax.patches], [*SHARES[h], *SHARES[h, :1:-1]])
-    spectra: list[Any] = [ax for ax in fig.axes if ax.get_xlabel() == "singular value"]
+    spectra: list[Any] = [ax for ax in fig.axes if ax.get_ylabel() == "singular value"]
     assert [[list(line.get_ydata()) for line in ax.lines] for ax in spectra] == [[[5, 2], [7]], [[3]]]
     assert all(ax.get_yscale() == "log" for ax in spectra)
 

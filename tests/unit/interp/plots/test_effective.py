@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from interp.plots import plot_effective_attention
 from interp.plots.effective import WIDEST
 from interp.plots.graph import node_labels, spread
-from interp.plots.style import NEGATIVE, POSITIVE, TARGET
+from interp.plots.style import NEGATIVE, NEUTRAL, POSITIVE, TARGET
 
 N_RULES, N_CHANNELS, N_CTX = 2, 3, 5
 DRAW = np.random.default_rng(1)
@@ -113,7 +113,7 @@ def test_grouped_bars_do_not_overlap(fig: Figure) -> None:
         assert all(x + width <= following + 1e-9 for (x, width), (following, _) in pairwise(bars))
 
 
-def test_one_channel_is_coloured_by_sign() -> None:
+def test_one_channel_is_grey_as_red_and_blue_are_the_edges() -> None:
     fig = plot_effective_attention(
         MEAN[:, :1],
         LOW[:, :1],
@@ -127,8 +127,9 @@ def test_one_channel_is_coloured_by_sign() -> None:
         targets=TARGETS,
     )
     for rule, ax in enumerate(bar_panels(fig)):
-        found = [to_hex(bar.get_facecolor()).upper() for bar in ax.patches[:N_CTX]]  # pyright: ignore[reportArgumentType]
-        assert found == [POSITIVE if value > 0 else NEGATIVE for value in MEAN[rule, 0]]
+        assert {to_hex(bar.get_facecolor()) for bar in ax.patches[:N_CTX]} == {NEUTRAL}  # pyright: ignore[reportArgumentType]
+        np.testing.assert_allclose([bar.get_height() for bar in ax.patches[:N_CTX]], MEAN[rule, 0])  # pyright: ignore[reportAttributeAccessIssue]
+    assert "95 % interval" in [text.get_text() for text in fig.legends[0].texts]
 
 
 def test_edges_lead_from_each_position_with_sign_and_comparable_width(fig: Figure) -> None:

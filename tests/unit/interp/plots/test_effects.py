@@ -57,6 +57,13 @@ def test_a_panel_of_one_rule_marks_that_rules_targets_alone() -> None:
     fig = plot_ablation(EFFECT, LOW, HIGH, hooks=HOOKS, kinds=KINDS, targets=TARGETS, panel_rules=[0, 1, 1, 0])
     marks = [np.asarray(line.get_xdata()).tolist() for ax in fig.axes for line in ax.lines if line.get_gid()]
     assert marks == [[1, 3], [5], [5], [1, 3]]
+    places = [ax.get_subplotspec() for ax in fig.axes]
+    assert [(p.rowspan.start, p.colspan.start) for p in places if p] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (0, 3),
+    ]  # rules in turn
     with pytest.raises(ValueError, match="panel_rules has length 2, but effect along hook has 4"):
         plot_ablation(EFFECT, LOW, HIGH, hooks=HOOKS, kinds=KINDS, targets=TARGETS, panel_rules=[0, 1])
 
@@ -68,23 +75,33 @@ def test_at_most_three_hooks_stand_in_a_row_on_one_scale() -> None:
     assert len({ax.get_ylim() for ax in fig.axes}) == 1
 
 
+def test_a_kind_that_is_alone_in_its_panel_stands_on_its_position_and_one_that_is_nowhere_has_no_legend() -> None:
+    effect = np.full((2, 4, N_CTX), np.nan)
+    effect[0, :2], effect[1, 3] = EFFECT[0, :2], EFFECT[0, 2]
+    fig = plot_ablation(effect, effect, effect, hooks=["a", "b"], kinds=[*KINDS, "remove key"], targets=TARGETS)
+    assert [t.get_text() for t in fig.legends[0].texts][:4] == ["zero", "mean", "remove key", "95 % interval"]
+    (alone,) = [line for line in fig.axes[1].lines if str(line.get_label()).startswith("_kind")]
+    np.testing.assert_array_equal(alone.get_xdata(), range(N_CTX))
+
+
 def test_patching_images_are_group_by_position_in_direction_rows_and_hook_columns() -> None:
     fig = patching(RECOVERED)
     panels = {ax.get_title(): ax for ax in fig.axes if ax.images}
     assert len(panels) == 10
     for d, direction in enumerate(DIRECTIONS):
         for h, hook in enumerate(PATCHED):
-            ax = panels[f"{direction}: {hook}"]
+            ax = panels[f"{hook}\n{direction}"]
             (image,) = ax.images
             np.testing.assert_array_equal(np.asarray(image.get_array()), RECOVERED[d, h])
             assert tuple(image.get_extent()) == (-0.5, N_CTX - 0.5, 2.5, -0.5)
             place = ax.get_subplotspec()
             assert place is not None
-            assert (place.rowspan.start, place.colspan.start) == (h // 4 * 2 + d, h % 4)
+            assert (place.rowspan.start, place.colspan.start) == (h // 3 * 2 + d, h % 3)
             assert [np.asarray(line.get_xdata()).tolist() for line in ax.lines] == [[1, 3, 5]]
             labels = [text.get_text() for text in ax.get_yticklabels()]
-            assert ax.get_ylabel() == ("group" if h % 4 == 0 else "")
-            assert labels == (GROUPS if h % 4 == 0 else [""] * 3)
+            assert ax.get_ylabel() == ("changed bit" if h % 3 == 0 else "")
+            assert labels == (GROUPS if h % 3 == 0 else [""] * 3)
+            assert bool(ax.get_xlabel()) == (d == 1 and h > 1)  # once below each column
             assert list(ax.get_yticks()) == [0, 1, 2]
 
 
@@ -114,7 +131,7 @@ def test_undefined_cells_are_seen_through_to_the_hatching_that_the_legend_explai
     fig = patching(recovered)
     (legend,) = fig.legends
     (patch,) = [p for p in legend.get_patches() if p.get_label() == "undefined (NaN)"]
-    ax = next(ax for ax in fig.axes if ax.get_title() == "noise: c")
+    ax = next(ax for ax in fig.axes if ax.get_title() == "c\nnoise")
     assert ax.images[0].to_rgba(np.array([[np.nan]]))[0, 0, 3] == 0
     (ground,) = [p for p in ax.patches if p.get_hatch()]
     assert (ground.get_hatch(), ground.get_facecolor()) == (patch.get_hatch(), patch.get_facecolor())

@@ -60,8 +60,15 @@ def test_estimates_over_exact_effects_and_paths() -> None:
     fig = plot_attribution(
         exact, estimate, panels=["q", "k"], kinds=kinds, unit="logit", paths=paths, groups=groups, routes=routes
     )  # fmt: skip
-    assert [ax.get_title() for ax in fig.axes] == ["q", "k", "paths of the bit, embed → z → logit"]
+    *panels, beside = fig.axes
+    assert [ax.get_title() for ax in panels] == ["q", "k", "paths of the bit, embed → z → logit"]
+    assert [text.get_text() for text in getattr(beside.get_legend(), "get_texts")()] == groups  # noqa: B009
+    assert not any(ax.get_legend() for ax in panels)  # which would lie over the lines
     for panel, ax in enumerate(fig.axes[:2]):
+        low, high = ax.get_xlim()
+        assert ax.get_ylim() == (low, high)  # equal is the diagonal
+        assert low < min(exact[panel].min(), estimate[:, panel].min())
+        assert high > max(exact[panel].max(), estimate[:, panel].max())
         for kind in range(3):
             (line,) = [line for line in ax.lines if line.get_label() == f"_kind {kind}"]
             np.testing.assert_array_equal(line.get_xdata(), exact[panel])
