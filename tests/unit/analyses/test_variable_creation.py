@@ -138,7 +138,9 @@ def test_the_figure() -> None:
     fig = plot_claims(auroc, initial, claims=["a", "b"], methods=["patching", "attention"], status=["holds", "fails"])
     (ax,) = fig.axes
     assert [label.get_text() for label in ax.get_yticklabels()] == ["a: patching", "b: attention"]
-    dots = [line for line in ax.lines if line.get_marker() == "o"]
+    dots = [line for line in ax.lines if line.get_linestyle() == "None"]
     np.testing.assert_array_equal([np.asarray(line.get_xdata()) for line in dots[1::2]], auroc)
     np.testing.assert_array_equal([np.asarray(line.get_xdata()) for line in dots[0::2]], initial)
     assert dots[1].get_color() != dots[3].get_color()
+    assert dots[1].get_marker() != dots[3].get_marker()  # in greyscale too
+    assert [text.get_text() for text in fig.legends[0].texts] == ["holds", "fails", "at initialisation"]

@@ -229,7 +229,7 @@ def seen_texts() -> Callable[[Figure], list[tuple[str, list[float]]]]:
 
     def find(fig: Figure) -> list[tuple[str, list[float]]]:
         canvas = FigureCanvasAgg(fig)
-        canvas.draw()
+        fig.draw_without_rendering()
         unseen: set[int] = set()
         for ax in fig.axes:
             for axis in (ax.xaxis, ax.yaxis):
