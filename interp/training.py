@@ -261,14 +261,16 @@ class _Chunk:
         kernel, parameters = kernel_of(self.model_cfg, self.block.shapes), (self.flat, self.m, self.v)
         seeds = [job.seed for job in self.jobs]
         taken = kernel.train(parameters, self.inputs.packed, self.y, rows, sizes, self.step, self.cfg, seeds)
-        for i in (taken < n_steps).nonzero()[:, 0].tolist():
-            x = self.inputs.x(i)
-            for step in range(int(taken[i]), n_steps):
-                chosen = rows[i, step % rows.shape[1], : sizes[step]]
-                keep = self.dropout(len(chosen), [self.jobs[i]], self.step + step)
-                masks = None if keep is None else keep[0]
-                g = wide_gradient(self.model_cfg, self.block, self.flat[i], x[chosen], self.y[i][chosen], masks)
-                self.adam(i, g, self.step + step)
+        widest = int(sizes.max()) * self.model_cfg.n_ctx * self.model_cfg.n_heads
+        with suited_threads(widest):  # of one model; the kernel shares models out between as many as there are
+            for i in (taken < n_steps).nonzero()[:, 0].tolist():
+                x = self.inputs.x(i)
+                for step in range(int(taken[i]), n_steps):
+                    chosen = rows[i, step % rows.shape[1], : sizes[step]]
+                    keep = self.dropout(len(chosen), [self.jobs[i]], self.step + step)
+                    masks = None if keep is None else keep[0]
+                    g = wide_gradient(self.model_cfg, self.block, self.flat[i], x[chosen], self.y[i][chosen], masks)
+                    self.adam(i, g, self.step + step)
         self.step += n_steps
 
     def gradient(self) -> Tensor:
