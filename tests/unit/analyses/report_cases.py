@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from analyses import commands
+from analyses.results import chosen_analyses
 from analyses.runs import Run, seed_folder
 from interp import AttentionConfig, HookedAttention
 from interp.config import LinearConfig, TrainConfig
@@ -36,9 +37,10 @@ def write_rule(folder: Path, write_run: Callable[..., Run]) -> Run:
 
 
 def analyse(run: Run) -> None:
-    """Every analysis that applies, with a small picture in each figure's place, for drawing them takes most of the
-    time."""
-    commands.analyze(run.path, (), quiet=True, figures=False)
+    """Every analysis that applies but the slowest, abstraction, with a small picture in each figure's place, for
+    drawing takes most of the time."""
+    names = [analysis.NAME for analysis in chosen_analyses(run) if analysis.NAME != "abstraction"]
+    commands.analyze(run.path, names, quiet=True, figures=False)
     for result in run.path.glob("analyses/*/result.json"):
         picture = Image.effect_noise((240, 130), 40).convert("RGBA")
         picture.save(result.with_name("figure.png"))
