@@ -11,25 +11,10 @@ from markupsafe import Markup
 import analyses.report
 from analyses.report.explorer import explorer_payload
 from analyses.runs import Run
-from analyses.train import versions
-from interp.checkpoint import WEIGHTS, save_weights
-from interp.config import RunConfig
-from interp.files import write_json
 from interp.interventions import Intervention, UnchangedWarning, intervene
-from interp.models import AnyModel
-from tasks import Task
 
 REPORT = Path(analyses.report.__file__).parent
 DARK = "--bg: #14171b; --surface: #1d2228; --text: #e6e9ed; --muted: #a2abb6; --line: #363e48"
-
-
-def write_run(folder: Path, model: AnyModel, task: Task) -> Run:
-    """The run in a folder of this model, as if imported."""
-    config = RunConfig(model.cfg, None, 0, "imported:by hand", versions())
-    write_json(folder / "task.json", task.to_dict())
-    write_json(folder / "config.json", config.to_dict())
-    save_weights(model, folder / WEIGHTS)
-    return Run(folder)
 
 
 def logit_of(run: Run, x: torch.Tensor, *interventions: Intervention) -> float:

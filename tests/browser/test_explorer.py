@@ -18,8 +18,9 @@ from interp.readout import direct_readout
 from interp.recovery import PATTERN
 from interp.seeds import torch_generator
 from tasks import RuleAnd, SparseAnd
-from tests.browser.explorer_page import Explorer, explorer_page, logit_of, number, write_run
+from tests.browser.explorer_page import Explorer, explorer_page, logit_of, number
 from tests.hand_set import hand_set
+from tests.run_folders import write_run
 
 CONFIGS: dict[str, ModelConfig] = {
     "attention": AttentionConfig(n_ctx=7, n_heads=2, d_model=5, d_head=3, d_value=4, bias=True),

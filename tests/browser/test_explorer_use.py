@@ -15,7 +15,8 @@ from interp.models import build_model
 from interp.recovery import PATTERN
 from interp.seeds import torch_generator
 from tasks import SparseAnd
-from tests.browser.explorer_page import Explorer, explorer_page, logit_of, write_run
+from tests.browser.explorer_page import Explorer, explorer_page, logit_of
+from tests.run_folders import write_run
 
 
 def drawn_run(folder: Path, cfg: ModelConfig) -> Run:

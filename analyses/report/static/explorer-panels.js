@@ -17,7 +17,7 @@ BoolensExplorer.panels = (() => {
       element(
         "button",
         {type: "button", class: "ex-bit", "data-pos": pos},
-        element("span", {class: "ex-index"}, name),
+        element("span", {class: "ex-index"}, element("span", {class: "ex-name", title: name}, name)),
         element("span", {class: "ex-digit"}),
       ),
     );

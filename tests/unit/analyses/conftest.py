@@ -10,29 +10,18 @@ import pytest
 
 from analyses import commands
 from analyses.runs import Run
-from analyses.train import versions
-from interp.checkpoint import WEIGHTS, save_weights
-from interp.config import AttentionConfig, RunConfig, TrainConfig
-from interp.files import write_json
-from interp.models import AnyModel, HookedAttention
-from tasks import Task
+from interp.config import AttentionConfig
+from interp.models import HookedAttention
 from tests.hand_set import hand_set
+from tests.run_folders import write_run
 
 TUTORIAL = Path(__file__).parents[2] / "data" / "tutorial"
 
 
-@pytest.fixture(scope="session")
-def write_run() -> Callable[..., Run]:
+@pytest.fixture(scope="session", name="write_run")
+def write_run_() -> Callable[..., Run]:
     """From a folder, a model and a task to the run in that folder."""
-
-    def write(folder: Path, model: AnyModel, task: Task, *, seed: int = 0, training: TrainConfig | None = None) -> Run:
-        config = RunConfig(model.cfg, training, seed, "imported:by hand", versions())
-        write_json(folder / "task.json", task.to_dict())
-        write_json(folder / "config.json", config.to_dict())
-        save_weights(model, folder / WEIGHTS)
-        return Run(folder)
-
-    return write
+    return write_run
 
 
 @pytest.fixture(scope="session")
