@@ -169,20 +169,21 @@ def _seeds(runs: Sequence[Run], results: Results, pages: Mapping[str, Path], out
         ]
         recovery, certificate = of.get("target-recovery"), of.get("certificate")
         if recovery is None:
-            row += [Cell("–")] * (4 + len(methods))
+            row += [Cell("–")] * 4
         else:
             accuracy = recovery["accuracy"]
             row += [Cell(share(accuracy[name]), True) for name in ("valid", "majority", "balanced")]
-            row += [
-                Cell("yes", mood="good") if matches(recovery, method) else Cell("no", mood="bad") for method in methods
-            ]
             row.append(_word(recovery["verdict"]))
         if certificates:
             error = (certificate or {}).get("error_probability")
             row += [_word(certificate["verdict"]) if certificate else Cell("–"), _error(error)]
+        for method in methods:
+            found = None if recovery is None else matches(recovery, method)
+            row.append(Cell("–") if found is None else Cell("yes", mood="good") if found else Cell("no", mood="bad"))
         rows.append(row)
-    columns = ["seed", "targets", "validation accuracy", "majority", "balanced", *methods, "verdict"]
-    return make_table([*columns, *(["certificate", "probability of error"] if certificates else [])], rows)
+    columns = ["seed", "targets", "validation accuracy", "majority", "balanced", "verdict"]
+    columns += ["certificate", "probability of error"] if certificates else []
+    return make_table([*columns, *methods], rows)
 
 
 def _word(verdict: str) -> Cell:

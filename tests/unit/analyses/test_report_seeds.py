@@ -56,7 +56,7 @@ def test_every_seed_has_its_row_and_its_page(seeds: list[Run], report: Callable)
     header, *rows = table.rows()
     assert header == [
         *("seed", "targets", "validation accuracy", "majority", "balanced"),
-        *("patching", "verdict", "certificate", "probability of error"),
+        *("verdict", "certificate", "probability of error", "patching"),
     ]
     recoveries, certificates = results(seeds, "target-recovery"), results(seeds, "certificate")
     for run, row, recovery, certificate in zip(seeds, rows, recoveries, certificates, strict=True):
@@ -64,10 +64,10 @@ def test_every_seed_has_its_row_and_its_page(seeds: list[Run], report: Callable)
             str(run.seed),
             ", ".join(map(str, run.task.targets[0])),
             *(share(recovery["accuracy"][name]) for name in ("valid", "majority", "balanced")),
-            "yes" if recovery["rules"][0]["methods"]["patching"]["match"] else "no",
             recovery["verdict"],
             certificate["verdict"],
             number(certificate["error_probability"]["upper"], 3),
+            "yes" if recovery["rules"][0]["methods"]["patching"]["match"] else "no",
         ]
         link = f"{run.path.name}/report.html"
         assert table.one("a", href=link).text == str(run.seed)
