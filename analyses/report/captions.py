@@ -83,8 +83,8 @@ CAPTIONS = {
     "target-recovery": Caption(
         "Target recovery",
         "Does the model use exactly the targets, do the methods agree, and what is the verdict?",
-        "One row a method, one column a rule; a bar is a position's score by that method, green for targets, and dots "
-        "mark the positions ranked on top. p is the permutation test over all index sets of that size, before "
+        "One panel a method, of several rules one column a rule; a bar is a position's score by that method, green for "
+        "targets, and dots mark the positions ranked on top. p is the permutation test over all index sets of that size, before "
         "correction. " + MARKS,
         "Dots on grey bars under patching or weights. Under attention alone they are common also in models that are "
         "right.",
@@ -102,7 +102,7 @@ CAPTIONS = {
         "Formation",
         "When, over the snapshots of a training, do attention, effective attention, ranking and accuracy lock on?",
         "One panel a measure over training steps. It locks on (orange line) when it stays within the grey band, ±10 % "
-        "of its range about its final value; the thin line is chance. The last panel puts the steps in order.",
+        "of its range about its final value; the thin line is chance. The first panel puts the steps in order.",
         "Measures that still move at the last step: the training had not settled.",
     ),
     "certificate": Caption(
@@ -117,7 +117,7 @@ CAPTIONS = {
         "Claims",
         "Which claims of a hypothesis hold: which methods find exactly the indices that it names?",
         "One row a claim and method, a dot a rule: how well the scores separate the claimed indices from the others "
-        "(AUROC, 1 is perfect, 0.5 chance). Green: the claim holds; red: it fails; orange: undecided. Rings are the "
+        "(AUROC, 1 is perfect, 0.5 chance). Colour and shape say whether the claim holds, fails or is undecided. Rings are the "
         "same model at initialisation.",
         "Dots no better than the rings: then training did not create what the claim says.",
     ),
