@@ -84,8 +84,8 @@ CAPTIONS = {
         "Target recovery",
         "Does the model use exactly the targets, do the methods agree, and what is the verdict?",
         "One panel a method, of several rules one column a rule; a bar is a position's score by that method, green for "
-        "targets, and dots mark the positions ranked on top. p is the permutation test over all index sets of that size, before "
-        "correction. " + MARKS,
+        "targets, and dots mark the positions ranked on top. p is the permutation test over all index sets "
+        "of that size, before correction. " + MARKS,
         "Dots on grey bars under patching or weights. Under attention alone they are common also in models that are "
         "right.",
     ),
@@ -117,8 +117,8 @@ CAPTIONS = {
         "Claims",
         "Which claims of a hypothesis hold: which methods find exactly the indices that it names?",
         "One row a claim and method, a dot a rule: how well the scores separate the claimed indices from the others "
-        "(AUROC, 1 is perfect, 0.5 chance). Colour and shape say whether the claim holds, fails or is undecided. Rings are the "
-        "same model at initialisation.",
+        "(AUROC, 1 is perfect, 0.5 chance). Colour and shape say whether the claim holds, fails or is undecided. Rings "
+        "are the same model at initialisation.",
         "Dots no better than the rings: then training did not create what the claim says.",
     ),
 }
