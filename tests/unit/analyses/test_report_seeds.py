@@ -144,9 +144,9 @@ def test_bad_input_is_one_line(report: Callable, seeds: list[Run], arguments: li
 def test_distributions_are_the_arrays() -> None:
     accuracy, majority = np.array([0.9, 1.0, 0.8, 0.7]), np.array([0.5, 0.6, 0.55, 0.52])
     auroc = np.array([[0.6, 0.7, np.nan, 0.9], [1.0, 1.0, 1.0, 0.95]])
-    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    state = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     figure = plot_overview(accuracy, majority, auroc, methods=["attention", "patching"], error=np.array([1e-6, 0.0]))
-    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+    assert (np.random.get_state(legacy=False)["state"]["key"] == state).all()  # noqa: NPY002
     left, middle, right = figure.axes
     dots = [np.asarray(ax.collections[0].get_offsets()) for ax in (left, middle, right)]
     np.testing.assert_allclose(dots[0][:, 1], [*accuracy, *majority])
