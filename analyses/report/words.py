@@ -14,6 +14,9 @@ FUNCTIONS = {
     "parity": "The label is True where an odd number of targets is 1",
 }
 
+OWN = "The label is a function of the targets alone"
+"""Of a task that is not among ours."""
+
 
 def title(run: Run) -> str:
     """Task, architecture and seed in one line."""
@@ -65,7 +68,7 @@ def task_sentences(task: Task) -> list[str]:
     targets = f"position{'s' if len(task.targets[0]) > 1 else ''} {positions(task, task.targets[0])}"
     if isinstance(task, Junta):
         return [f"The label is a truth table's ({task.table}, first target most significant) of {targets}.", chance]
-    return [f"{FUNCTIONS[task.NAME]}: {targets} of 0 to {task.n_ctx - 1}.", chance]
+    return [f"{FUNCTIONS.get(task.NAME, OWN)}: {targets} of 0 to {task.n_ctx - 1}.", chance]
 
 
 def model_sentences(run: Run) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -105,3 +106,13 @@ def test_paths_of_this_machine_are_not_told() -> None:
     assert shown(Path("/home/someone/runs/and")) == "and"
     assert shown(Path("/home/someone/runs/and/seed-000003")) == str(Path("and/seed-000003"))
     assert shown(Path("runs/and")) == str(Path("runs/and"))
+
+
+def test_a_task_of_one_s_own_has_words_too() -> None:
+    class AnyOf(Or):
+        NAME: ClassVar[str] = "any-of"
+
+    assert (
+        task_sentences(AnyOf(7, (1, 4)))[0]
+        == "The label is a function of the targets alone: positions 1 and 4 of 0 to 6."
+    )
