@@ -12,7 +12,7 @@ from analyses.results import load_analysis, run_analysis
 from analyses.runs import Run
 from interp.config import AttentionConfig, ClsConfig, LinearConfig, MLPConfig, ModelConfig
 from interp.hooks import run as run_model
-from interp.interventions import Patch, RemoveKey
+from interp.interventions import Patch, RemoveKey, intervene
 from interp.models import build_model
 from interp.readout import direct_readout
 from interp.recovery import PATTERN
@@ -103,7 +103,8 @@ def test_interventions_show_what_intervene_computes(
     shown.bit(0).click()
     x = shown.bits()
     row = 0 if cls else pos
-    frozen = Patch(PATTERN, source=start, dest=row, head=head)
+    _, at_start = intervene(run.model, start, [remove], record=[PATTERN])  # as it was, without the removed key
+    frozen = Patch(PATTERN, values=at_start[PATTERN], dest=row, head=head)
     assert shown.logit == pytest.approx(logit_of(run, x, remove, frozen), abs=1e-5)
     assert shown.unedited == pytest.approx(logit_of(run, x), abs=1e-5)
 

@@ -111,6 +111,7 @@ def test_a_copied_address_opens_the_same_state(
     fragment = address.split("#")[1]
     assert fragment.startswith("explorer&bits=")
     assert all(f"&{name}=" in fragment for name in ("second", "view", "removed", "frozen", "patched", "at"))
+    assert re.search(r"&frozen=4\.1:[01]{6}:4\.1&", fragment)  # with the key that was removed then
     again = Explorer(open_page(explorer_page(run)))
     again.page.evaluate("(fragment) => { location.hash = fragment; }", fragment)
     again.page.wait_for_function(f"document.querySelector('[data-ex=output]').dataset.logit === '{shown.logit!r}'")
@@ -136,6 +137,8 @@ def test_a_copied_address_opens_the_same_state(
         ("explorer&bits=010101&removed=all", "leaves nothing to attend to"),
         ("explorer&bits=010101&removed=0,1,2,3,4,5.1,5.0", "leaves nothing to attend to"),
         ("explorer&bits=010101&frozen=3", "must be row:bits"),
+        ("explorer&bits=010101&frozen=3:010101:6", "from 0 to 5"),
+        ("explorer&bits=010101&frozen=3:010101:0+1+2+3+4+5", "leaves nothing to attend to"),
         ("explorer&bits=010101&patched=3", "need a second input"),
         ("explorer&bits=010101&bits=010101", "given twice"),
         ("explorer&bits=010101&colour=red", "is unknown"),

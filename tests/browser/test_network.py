@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ FILES = {
 }
 WITH_ATTENTION = [*FILES] + [name for name, cfg in CONFIGS.items() if cfg.architecture in ("attention", "cls")]
 Edits = dict[str, list[dict[str, Any]]]
+Interventions = Callable[[Any], list[Intervention]]
+"""From a model, for what is patched in may be its own."""
 
 
 def model_of(name: str) -> AnyModel:
@@ -92,27 +94,33 @@ def payload_of(model: AnyModel) -> dict[str, Any]:
     return {"schema": 1, **explorer.network_payload(model)}
 
 
-def edits_of(kind: str, x: Tensor, other: Tensor, cfg: Any) -> tuple[list[Edits], list[Intervention]]:
+def edits_of(kind: str, x: Tensor, other: Tensor, cfg: Any) -> tuple[list[Edits], Interventions]:
     """One kind of edit, for each input as the browser takes it and for the batch as interp.interventions does."""
     n_src, n_dest = (cfg.n_ctx + 1, 1) if cfg.architecture == "cls" else (cfg.n_ctx, cfg.n_ctx)
     head, dest, src = cfg.n_heads - 1, n_dest - 1, n_src - 2
     key, all_keys = {"src": src, "head": head}, [{"src": 1, "head": None}, {"src": n_src - 1, "head": None}]
     remove_one, remove_all = RemoveKey(src, head=head), RemoveKey([1, n_src - 1])
 
-    def rows(of_head: int | None, source: Tensor) -> list[list[dict[str, Any]]]:
-        return [[{"dest": dest, "head": of_head, "bits": bits}] for bits in source.tolist()]
+    def rows(of_head: int | None, source: Tensor, removed: Sequence[Any] = ()) -> list[list[dict[str, Any]]]:
+        own = {"removed": removed} if removed else {}
+        return [[{"dest": dest, "head": of_head, "bits": bits, **own}] for bits in source.tolist()]
 
     def patch(of_head: int | None) -> Patch:
         return Patch(PATTERN, source=other, dest=dest, head=of_head)
 
+    def row_without_keys(model: Any) -> list[Intervention]:
+        _, cache = intervene(model, other, [remove_all, remove_one], record=[PATTERN])
+        return [Patch(PATTERN, values=cache[PATTERN], dest=dest)]
+
     none: list[list[Any]] = [[]] * len(x)
-    kinds = {
+    kinds: dict[str, tuple[list[Any], list[list[Any]], list[Intervention] | Interventions]] = {
         "none": ([], none, []),
         "key of one head": ([key], none, [remove_one]),
         "keys of all heads": (all_keys, none, [remove_all]),
         "row of one head": ([], rows(head, other), [patch(head)]),
         "row of all heads": ([], rows(None, other), [patch(None)]),
         "frozen row": ([*all_keys, key], rows(None, x), [remove_all, remove_one, Freeze(PATTERN, dest=dest)]),
+        "row without keys": ([], rows(None, other, [*all_keys, key]), row_without_keys),
         "keys and rows": (
             [*all_keys, key],
             [a + b for a, b in zip(rows(None, x), rows(0, other), strict=True)],
@@ -120,11 +128,12 @@ def edits_of(kind: str, x: Tensor, other: Tensor, cfg: Any) -> tuple[list[Edits]
         ),
     }
     removed, by_input, interventions = kinds[kind]
-    return [{"removed": removed, "rows": of_input} for of_input in by_input], interventions
+    edits = [{"removed": removed, "rows": of_input} for of_input in by_input]
+    return edits, interventions if callable(interventions) else lambda model: interventions
 
 
 KINDS = ["none", "key of one head", "keys of all heads", "row of one head", "row of all heads", "frozen row",
-         "keys and rows"]  # fmt: skip
+         "row without keys", "keys and rows"]  # fmt: skip
 
 
 def activations(model: Any, x: Tensor, interventions: list[Intervention]) -> dict[str, np.ndarray]:
@@ -162,12 +171,13 @@ def array(found: list[dict[str, Any]], name: str) -> np.ndarray:
     return np.nan_to_num(np.array([entry[name] for entry in found], dtype=float), nan=-np.inf)
 
 
-def check_agreement(found: list[dict[str, Any]], model: Any, x: Tensor, interventions: list[Intervention]) -> None:
+def check_agreement(found: list[dict[str, Any]], model: Any, x: Tensor, interventions: Interventions) -> None:
     """To 1e-5 with the stored model, and to 1e-9 with the same weights in double precision, of the largest entry."""
     whole = array(found, "contribution").sum(axis=(1, 2)) + array(found, "rest")
     np.testing.assert_allclose(whole, array(found, "logit"), rtol=1e-12, atol=1e-12)
-    stored = activations(model, x, interventions)
-    for truth, tolerance in ((stored, 1e-5), (activations(model.double(), x, interventions), 1e-9)):
+    stored = activations(model, x, interventions(model))
+    wide = activations(model.double(), x, interventions(model))
+    for truth, tolerance in ((stored, 1e-5), (wide, 1e-9)):
         assert set(found[0]) == set(truth)
         for name, expected in truth.items():
             got = array(found, name)

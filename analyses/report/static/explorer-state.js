@@ -1,8 +1,8 @@
 /* The explorer's state and its form in the address, e.g.
- *   #explorer&bits=0110&second=0111&head=1&view=scores&removed=2,3.0&frozen=1:0110,all.0:1111&patched=0&at=1.3
+ *   #explorer&bits=0110&second=0111&head=1&view=scores&removed=2,3.0&frozen=1:0110,all.0:1111:2+3&patched=0&at=1.3
  * Lists are separated by commas. A key or row is followed by ".head" where only that head is edited; "all" stands for all
- * rows; a frozen row carries the input at which it was frozen; `at` is the selected dest and src. What is left out is as
- * in a fresh page.
+ * rows; a frozen row carries the input at which it was frozen and the keys that were removed then; `at` is the selected
+ * dest and src. What is left out is as in a fresh page.
  */
 const BoolensExplorer = {};
 
@@ -32,7 +32,10 @@ BoolensExplorer.state = (() => {
     if (state.view !== "pattern") parts.push(["view", state.view]);
     const lists = {
       removed: state.removed.map(({src, head}) => place(src, head)),
-      frozen: state.frozen.map(({dest, head, bits}) => `${place(dest, head)}:${bits.join("")}`),
+      frozen: state.frozen.map(({dest, head, bits, removed}) => {
+        const keys = removed.map((key) => place(key.src, key.head)).join("+");
+        return [place(dest, head), bits.join(""), ...(keys ? [keys] : [])].join(":");
+      }),
       patched: state.patched.map(({dest, head}) => place(dest, head)),
     };
     for (const [name, entries] of Object.entries(lists)) if (entries.length) parts.push([name, entries.join(",")]);
@@ -62,6 +65,17 @@ BoolensExplorer.state = (() => {
     return {dest: dest === "all" ? null : number(dest, sizes.nDest, "a row"), head: headOf(head, sizes)};
   };
 
+  const keysOf = (entries, sizes) => {
+    const keys = entries.map((entry) => {
+      const {dest: src, head} = rowOf(entry, {...sizes, nDest: sizes.nSrc});
+      return {src, head};
+    });
+    if (keys.some(({src}) => src === null) || !keepsKeys(keys, sizes)) {
+      throw new Error("removing all keys leaves nothing to attend to");
+    }
+    return keys;
+  };
+
   const READERS = {
     bits: (text, sizes) => bitsOf(text, sizes.nCtx, "bits"),
     second: (text, sizes) => bitsOf(text, sizes.nCtx, "second"),
@@ -70,17 +84,15 @@ BoolensExplorer.state = (() => {
       if (!VIEWS.includes(text)) throw new Error(`view is “${text}”, but it must be ${VIEWS.join(" or ")}`);
       return text;
     },
-    removed: (text, sizes) =>
-      text.split(",").map((entry) => {
-        const {dest: src, head} = rowOf(entry, {...sizes, nDest: sizes.nSrc});
-        if (src === null) throw new Error("removing all keys leaves nothing to attend to");
-        return {src, head};
-      }),
+    removed: (text, sizes) => keysOf(text.split(","), sizes),
     frozen: (text, sizes) =>
       text.split(",").map((entry) => {
-        const [row, bits, ...more] = entry.split(":");
-        if (bits === undefined || more.length) throw new Error(`frozen is “${entry}”, but it must be row:bits`);
-        return {...rowOf(row, sizes), bits: bitsOf(bits, sizes.nCtx, "frozen's input")};
+        const [row, bits, keys, ...more] = entry.split(":");
+        if (bits === undefined || more.length) {
+          throw new Error(`frozen is “${entry}”, but it must be row:bits or row:bits:keys`);
+        }
+        const removed = keys === undefined ? [] : keysOf(keys.split("+"), sizes);
+        return {...rowOf(row, sizes), bits: bitsOf(bits, sizes.nCtx, "frozen's input"), removed};
       }),
     patched: (text, sizes) => text.split(",").map((entry) => rowOf(entry, sizes)),
     at: (text, sizes) => {
@@ -108,7 +120,6 @@ BoolensExplorer.state = (() => {
     if (!found.bits) throw new Error("bits are missing");
     if (found.patched && !found.second) throw new Error("patched rows need a second input");
     const state = {...fresh(found.bits), ...found};
-    if (!keepsKeys(state.removed, sizes)) throw new Error("removing all keys leaves nothing to attend to");
     return state;
   };
 
@@ -123,9 +134,9 @@ BoolensExplorer.state = (() => {
 
   /* The edits, as network.js takes them, of the interventions of a state. */
   const edits = (state, nDest) => {
-    const rows = [...state.frozen, ...state.patched.map((row) => ({...row, bits: state.second}))];
-    const each = rows.flatMap(({dest, head, bits}) =>
-      Array.from({length: dest === null ? nDest : 1}, (_, i) => ({dest: dest === null ? i : dest, head, bits})),
+    const rows = [...state.frozen, ...state.patched.map((row) => ({...row, bits: state.second, removed: []}))];
+    const each = rows.flatMap((row) =>
+      Array.from({length: row.dest === null ? nDest : 1}, (_, i) => ({...row, dest: row.dest ?? i})),
     );
     return {removed: state.removed, rows: each};
   };

@@ -243,13 +243,23 @@ BoolensExplorer.start = (root, payload) => {
     change(fields);
   };
 
+  /* The row (null: all rows) as it is now: one that is frozen or patched stays what it is. */
+  const frozenNow = (dest) => {
+    const {head} = state;
+    const covers = (edit) => (edit.dest === null || edit.dest === dest) && (edit.head === null || edit.head === head);
+    const {bits, removed} = state.patched.some(covers)
+      ? {bits: state.second, removed: []}
+      : (state.frozen.findLast(covers) ?? state);
+    return {dest, head, bits, removed};
+  };
+
   const focusBit = () => root.querySelector('[data-ex="bits"] [tabindex="0"]').focus();
 
   const act = {
     remove: () => toggleEdit("removed", "src", {src: state.at.src, head: state.head}),
-    freeze: () => toggleEdit("frozen", "dest", {dest: isCls ? 0 : state.at.dest, head: state.head, bits: state.bits}),
+    freeze: () => toggleEdit("frozen", "dest", frozenNow(isCls ? 0 : state.at.dest)),
     patch: () => toggleEdit("patched", "dest", {dest: isCls ? 0 : state.at.dest, head: state.head}),
-    "freeze-all": () => toggleEdit("frozen", "dest", {dest: null, head: state.head, bits: state.bits}),
+    "freeze-all": () => toggleEdit("frozen", "dest", frozenNow(null)),
     "patch-all": () => toggleEdit("patched", "dest", {dest: isCls ? 0 : null, head: state.head}),
     clear: () => {
       change({removed: [], frozen: [], patched: []});

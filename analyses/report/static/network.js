@@ -5,9 +5,9 @@
  *   const label = BoolensNetwork.label(payload, bits);     true, false, or null where it is not known
  *
  * Edits are those of interp/interventions. `removed` is RemoveKey at the scores: the key {src, head} is taken from
- * every query and the softmax renormalises the rest. `rows` is Patch of the pattern: the row {dest, head, bits} becomes
- * that of the unedited run on `bits`, whatever was removed; of two edits of one row the later counts. head = null means
- * all heads.
+ * every query and the softmax renormalises the rest. `rows` is Patch of the pattern: the row {dest, head, bits, removed}
+ * becomes that of the run on `bits` without its own keys `removed` (none if left out), whatever else is removed; of two
+ * edits of one row the later counts. head = null means all heads.
  *
  * Activations are nested arrays, by head, then dest, then src: scores (null where removed), pattern, values, z,
  * effective (attention), contribution, dest_contribution; and logit, probability, rest, where the contributions and rest
@@ -108,18 +108,20 @@ const BoolensNetwork = (() => {
     const attend = (bits, edits) => {
       const kept = keptKeys(edits.removed, nHeads, nSrc);
       const rows = rowsOf(bits);
+      const without = (all, keys) => (keys.includes(false) ? all.map((score, src) => (keys[src] ? score : null)) : all);
       const scores = range(nHeads).map((head) =>
-        range(nDest).map((dest) => {
-          const all = scoresOf(rows, head, dest);
-          return kept[head].includes(false) ? all.map((score, src) => (kept[head][src] ? score : null)) : all;
-        }),
+        range(nDest).map((dest) => without(scoresOf(rows, head, dest), kept[head])),
       );
       const pattern = scores.map((ofHead) => ofHead.map(softmax));
-      for (const {dest, head, bits: source} of edits.rows) {
+      for (const {dest, head, bits: source, removed = []} of edits.rows) {
         checkIndex(dest, nDest, "dest");
         checkBits(source, nCtx);
         const from = rowsOf(source);
-        for (const h of headsOf(head, nHeads)) pattern[h][dest] = softmax(scoresOf(from, h, dest));
+        const keys = removed.length ? keptKeys(removed, nHeads, nSrc) : null;
+        for (const h of headsOf(head, nHeads)) {
+          const all = scoresOf(from, h, dest);
+          pattern[h][dest] = softmax(keys ? without(all, keys[h]) : all);
+        }
       }
       const values = v.map((ofHead) => rows.map((row) => Array.from(ofHead[row])));
       const z = pattern.map((ofHead, head) => ofHead.map((shares) => weighted(shares, values[head])));
