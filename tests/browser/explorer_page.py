@@ -1,19 +1,15 @@
 """The explorer alone on a page, and a handle on it that reads and works it as a person does."""
 
 import warnings
-from pathlib import Path
 from typing import Any
 
-import jinja2
 import torch
-from markupsafe import Markup
 
-import analyses.report
 from analyses.report.explorer import explorer_payload
+from analyses.report.render import environment
 from analyses.runs import Run
 from interp.interventions import Intervention, UnchangedWarning, intervene
 
-REPORT = Path(analyses.report.__file__).parent
 DARK = "--bg: #14171b; --surface: #1d2228; --text: #e6e9ed; --muted: #a2abb6; --line: #363e48"
 
 
@@ -26,10 +22,7 @@ def logit_of(run: Run, x: torch.Tensor, *interventions: Intervention) -> float:
 
 def explorer_page(run: Run) -> str:
     """A page with nothing but the explorer of a run."""
-    loader = jinja2.FileSystemLoader(REPORT / "templates")
-    environment = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.globals["static"] = lambda name: Markup((REPORT / "static" / name).read_text(encoding="utf-8"))
-    explorer = environment.get_template("explorer.html.j2").render(explorer=explorer_payload(run))
+    explorer = environment().get_template("explorer.html.j2").render(explorer=explorer_payload(run))
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>explorer</title>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"

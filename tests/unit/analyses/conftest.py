@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analyses import commands
+from analyses import cli, commands
 from analyses.runs import Run
 from interp.config import AttentionConfig
 from interp.models import HookedAttention
@@ -16,6 +16,20 @@ from tests.hand_set import hand_set
 from tests.run_folders import write_run
 
 TUTORIAL = Path(__file__).parents[2] / "data" / "tutorial"
+
+
+@pytest.fixture
+def boolens(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """From arguments to exit code, stdout and stderr."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert isinstance(caught.value.code, int)
+        return caught.value.code, captured.out, captured.err
+
+    return call
 
 
 @pytest.fixture(scope="session", name="write_run")

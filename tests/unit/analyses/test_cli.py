@@ -20,20 +20,6 @@ QUICK = ["--n-ctx", "6", "--n-targets", "2", "--n-train", "40", "--n-valid", "50
 
 
 @pytest.fixture
-def boolens(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """From arguments to exit code, stdout and stderr."""
-
-    def call(*arguments: str | Path) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, captured.out, captured.err
-
-    return call
-
-
-@pytest.fixture
 def refused(boolens: Callable, tmp_path: Path) -> Callable[..., str]:
     """From arguments to the one line that refuses them; nothing may be written."""
 

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 import pytest
 import torch
 
-from analyses import cli
 from analyses.report.findings import find_all, wanting
 from analyses.report.formats import number, share
 from analyses.report.provenance import train_command
@@ -51,20 +50,6 @@ def copied(rule: Run, tmp_path: Path) -> Run:
     """A copy to spoil."""
     shutil.copytree(rule.path, tmp_path / "rule")
     return Run(tmp_path / "rule")
-
-
-@pytest.fixture
-def boolens(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """From arguments to exit code, stdout and stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, captured.out, captured.err
-
-    return call
 
 
 def page_of(path: Path) -> Element:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyses import cli
 from analyses.report.formats import number, share
 from analyses.runs import Run
 from interp.errors import BoolensError
@@ -25,17 +24,9 @@ def seeds(tmp_path_factory: pytest.TempPathFactory, write_run: Callable[..., Run
 
 
 @pytest.fixture
-def report(seeds: list[Run], capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """`boolens report` on the folder: exit code, stdout, stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            cli.main(["report", *map(str, arguments or (seeds[0].path.parent,))])
-        captured = capsys.readouterr()
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, captured.out, captured.err
-
-    return call
+def report(seeds: list[Run], boolens: Callable) -> Callable[..., tuple[int, str, str]]:
+    """`boolens report`, on the folder of seeds unless another is given: exit code, stdout, stderr."""
+    return lambda *arguments: boolens("report", *(arguments or (seeds[0].path.parent,)))
 
 
 def page_of(path: Path) -> Element:
