@@ -16,10 +16,11 @@ from typing import Any, NoReturn
 
 import torch
 
-from analyses.progress import Bar
+from analyses.progress import Bar, progress_bar
 from analyses.results import Analysis, Result, load_analysis, run_analysis
-from analyses.runs import Run
+from analyses.runs import N_INPUTS, Run
 from interp.errors import BoolensError
+from interp.threads import ONE_THREAD_BELOW, suited_threads
 
 KEPT = ("target-recovery", "variable-creation")
 """Analyses whose results tables over runs are made of; the others' are only written, for circuits are large."""
@@ -43,6 +44,28 @@ def default_jobs(runs: int, pieces: int, n_elements: int, big: int) -> int:
     if runs < 2:
         return 1
     return max(1, min(n_cores(), pieces if n_elements >= big else pieces // PIECES_A_PROCESS))
+
+
+def analyse_all(
+    runs: Sequence[Run], work: Work, options: Any = None, jobs: int | None = None, *, figures: bool = True
+) -> list[Result | None]:
+    """`run_all` with a progress bar, and with as many processes and threads as suit.
+
+    Args:
+        runs: all of the folder's; of several each has one thread, however many processes.
+        work: pairs of these runs and analyses.
+        options: what `compute` takes beside the run, or None.
+        jobs: number of processes; None for what suits.
+        figures: whether to draw them.
+
+    Raises:
+        BoolensError, TaskError: as `run_all`.
+    """
+    widest = max(N_INPUTS * run.task.n_rules * run.task.n_ctx**2 for run in runs)
+    if jobs is None:
+        jobs = default_jobs(len({run.path for run, _ in work}), len(work), widest, ONE_THREAD_BELOW)
+    with progress_bar(len(work), "analysing") as bar, suited_threads(widest if len(runs) == 1 else 0):
+        return run_all(work, options, jobs, bar, figures=figures)
 
 
 def n_cores() -> int:

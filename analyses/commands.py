@@ -8,14 +8,13 @@ from analyses.options import import_task, model_config, parse_seeds, task_maker,
 from analyses.overview import print_overview, sets_text, verdict_lines, write_claims, write_overview
 from analyses.progress import progress_bar
 from analyses.results import SWEEPING, chosen_analyses, result_path
-from analyses.runs import N_INPUTS, Run, find_runs
+from analyses.runs import Run, find_runs
 from analyses.table_task import TABLE_OPTIONS, part_sizes, reading_line, split_line, summary, table_maker
 from analyses.train import Plan, check_plan, import_run, train_seeds
 from interp.checkpoint import import_tutorial
 from interp.errors import BoolensError
 from interp.files import read_json
 from interp.memory import models_at_once
-from interp.threads import ONE_THREAD_BELOW, suited_threads
 from interp.training import Job, median_accuracy
 from tasks import TableTask
 
@@ -141,7 +140,7 @@ def analyze(
     Raises:
         BoolensError: options for an analysis that does not take them.
     """
-    from analyses.batch import default_jobs, run_all
+    from analyses.batch import analyse_all
     from analyses.formation_order import write_order
     from analyses.hypothesis import load_hypothesis
     from analyses.selection_overview import write_sides
@@ -159,11 +158,7 @@ def analyze(
             raise BoolensError(f"{name} takes no --hypothesis; variable-creation does")
     runs = find_runs(path)
     work = [(run, analysis) for run in runs for analysis in chosen_analyses(run, names)]
-    widest = max(N_INPUTS * run.task.n_rules * run.task.n_ctx**2 for run in runs)
-    jobs = default_jobs(len(runs), len(work), widest, ONE_THREAD_BELOW) if jobs is None else jobs
-    threads_for = widest if len(runs) == 1 else 0  # of several runs, each has one thread, however many processes
-    with progress_bar(len(work), "analysing") as bar, suited_threads(threads_for):
-        results = run_all(work, options or claims, jobs, bar, figures=figures)
+    results = analyse_all(runs, work, options or claims, jobs, figures=figures)
     recoveries = [result for result in results if isinstance(result, TargetRecovery)]
     tested = [result for result in results if isinstance(result, VariableCreation)]
 
@@ -172,7 +167,7 @@ def analyze(
         if content or analysis.NAME in SUMMED:
             by_run[run.path.name][analysis.NAME] = read_json(result_path(run, analysis.NAME))
     tables: dict[str, Any] = {}
-    lines = [line for run, r in zip(runs, recoveries, strict=False) for line in verdict_lines(run, r)]
+    lines = [line for run, r in zip(runs, recoveries, strict=False) for line in verdict_lines(run, r.verdict.to_json())]
     certificates = [of_run["certificate"]["result"] for of_run in by_run.values() if "certificate" in of_run]
     lines += [f"{run.path}: {found['sentence']}" for run, found in zip(runs, certificates, strict=False)]
     if tested and (claims or len(runs) > 1):

@@ -1,7 +1,7 @@
 """What the commands say: one run's verdict in words, many runs' as a table with intervals."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,11 @@ N_SHUFFLED = 2000
 """Index sets drawn at random a run, rule and method."""
 
 
-def verdict_lines(run: "Run", result: "TargetRecovery") -> list[str]:
-    """The verdict on one run, in sentences."""
-    verdict = result.verdict
+def verdict_lines(run: "Run", verdict: Mapping[str, Any]) -> list[str]:
+    """The verdict on one run, in sentences: verdict, sentence, disagreements and heads of target-recovery's JSON."""
     return [
-        f"{run.path}: {verdict.verdict}. {verdict.sentence}",
-        *(f"  {d}" for d in (*verdict.disagreements, *verdict.heads)),
+        f"{run.path}: {verdict['verdict']}. {verdict['sentence']}",
+        *(f"  {sentence}" for sentence in (*verdict["disagreements"], *verdict["heads"])),
     ]
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from analyses.results import result_path
+from analyses.report.findings import find
 from analyses.runs import Run
 from interp.errors import BoolensError
-from interp.files import read_json
 from interp.hooks import run as run_model
 from tasks import Task
 from tasks.boolean import CountFunction
@@ -119,18 +118,14 @@ def fresh_certificate(run: Run) -> dict[str, Any] | None:
     Raises:
         BoolensError: result.json is damaged.
     """
-    path = result_path(run, "certificate")
-    if not path.exists():
+    found = find(run, "certificate")
+    if found.state in ("missing", "stale"):
         return None
-    content = read_json(path)
-    try:
-        if any(content["run"][name] != run.provenance[name] for name in ("weights_sha256", "config_sha256")):
-            return None
-        result = content["result"]
-        _ = result["verdict"], result["sentence"], result["counterexample"], result["worst"]
-    except (KeyError, TypeError):
-        raise BoolensError(f"{path} is no certificate; make it again with `boolens certify {run.path}`") from None
-    return result
+    if found.result is None or not {"verdict", "sentence", "counterexample", "worst"} <= found.result.keys():
+        raise BoolensError(
+            f"{found.folder / 'result.json'} is no certificate; make it again with `boolens certify {run.path}`"
+        )
+    return found.result
 
 
 def found_inputs(certificate: dict[str, Any] | None) -> list[dict[str, str]]:

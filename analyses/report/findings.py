@@ -69,8 +69,8 @@ def find(run: Run, name: str) -> Finding:
     try:
         content = read_json(path)
         provenance, result = content["run"], content["result"]
-        mine = all(provenance.get(key) == run.provenance[key] for key in IDENTITY)
-    except (BoolensError, KeyError, TypeError, AttributeError):
+        mine = all(provenance[key] == run.provenance[key] for key in IDENTITY)
+    except (BoolensError, KeyError, TypeError):
         return Finding(name, path.parent, "damaged")
     if not isinstance(result, dict):
         return Finding(name, path.parent, "damaged")

@@ -57,4 +57,12 @@ def plural(n: int, word: str) -> str:
     return f"{n:,} {word}{'' if n == 1 else 's'}"
 
 
+def capital(text: str) -> str:
+    """
+    >>> capital("[CLS] transformer"), capital("mLP and more"), capital("")
+    ('[CLS] transformer', 'MLP and more', '')
+    """
+    return text[:1].upper() + text[1:]
+
+
 FILTERS = {"number": number, "share": share, "listed": listed}

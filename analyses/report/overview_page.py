@@ -11,7 +11,7 @@ import numpy as np
 from analyses.overview import sets_text
 from analyses.report.evidence import Fact
 from analyses.report.findings import Finding
-from analyses.report.formats import listed, number, plural, share
+from analyses.report.formats import capital, listed, number, plural, share
 from analyses.report.images import embed
 from analyses.report.overview_tables import (
     Results,
@@ -92,7 +92,7 @@ def overview_page(
     return render(
         "overview.html.j2",
         **frame(),
-        title=heading[:1].upper() + heading[1:],
+        title=capital(heading),
         folder=folder.name,
         back=None,
         contents=[{"anchor": a, "text": t} for a, t in [*entries, ("provenance", "Provenance")]],

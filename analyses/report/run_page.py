@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from jinja2 import TemplateNotFound
-
 from analyses.report import provenance
 from analyses.report.captions import caption
 from analyses.report.evidence import CLS_NAME, alt_text, key_numbers
 from analyses.report.explorer import explorer_payload
 from analyses.report.findings import Finding
-from analyses.report.formats import number, plural, share
+from analyses.report.formats import capital, number, plural, share
 from analyses.report.images import embed
-from analyses.report.render import environment, render
+from analyses.report.render import render
 from analyses.report.tables import data_table
 from analyses.report.words import model_sentences, shown, task_sentences, title
 from analyses.results import load_analysis
@@ -55,7 +53,6 @@ def run_page(run: Run, found: dict[str, Finding], out: Path, back: tuple[str, Pa
     results = {name: one.result for name, one in found.items() if one.result is not None}
     recovery, certificate = results.get("target-recovery"), results.get("certificate")
     missing = [section for section in shown_sections if section["state"] != "there"]
-    explorer = explorer_payload(run) if _has_explorer() else None
     train, report = provenance.train_command(run), f"boolens report {shlex.quote(shown(run.path))}"
     return render(
         "run.html.j2",
@@ -63,7 +60,7 @@ def run_page(run: Run, found: dict[str, Finding], out: Path, back: tuple[str, Pa
         title=title(run),
         folder=run.path.name,
         back=back and {"text": back[0], "href": link(back[1], out)},
-        contents=contents(shown_sections, explorer is not None),
+        contents=contents(shown_sections),
         task_sentences=task_sentences(run.task),
         model_sentences=model_sentences(run),
         moods=MOODS,
@@ -74,7 +71,7 @@ def run_page(run: Run, found: dict[str, Finding], out: Path, back: tuple[str, Pa
         certificate=certificate and {"verdict": certificate["verdict"], "sentence": _sentence(certificate)},
         counterexample=certificate is not None and certificate["counterexample"] is not None,
         no_certificate="" if "certificate" in found else getattr(load_analysis("certificate"), "MISSING", ""),
-        explorer=explorer,
+        explorer=explorer_payload(run),
         sections=shown_sections,
         provenance={
             "facts": provenance.provenance_facts(run),
@@ -117,19 +114,11 @@ def link(target: Path, page: Path) -> str:
     return quote(Path(os.path.relpath(target.resolve(), page.resolve().parent)).as_posix())
 
 
-def contents(sections: Sequence[dict[str, Any]], explorer: bool) -> list[dict[str, str]]:
+def contents(sections: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     """The table of contents."""
-    entries = [("verdict", "Verdict"), *([("explorer", "Live explorer")] if explorer else [])]
+    entries = [("verdict", "Verdict"), ("explorer", "Live explorer")]
     entries += [(section["name"], section["title"]) for section in sections]
     return [{"anchor": anchor, "text": text} for anchor, text in [*entries, ("provenance", "Provenance")]]
-
-
-def _has_explorer() -> bool:
-    try:
-        environment().get_template("explorer.html.j2")
-    except TemplateNotFound:
-        return False
-    return True
 
 
 def _section(run: Run, found: Finding, names: Sequence[str], out: Path) -> dict[str, Any]:
@@ -176,7 +165,7 @@ def _accuracy(accuracy: dict[str, Any]) -> dict[str, Any]:
 def _sentence(certificate: dict[str, Any]) -> str:
     """The certificate's, without the word that stands beside it."""
     said = certificate["sentence"].removeprefix(f"{certificate['verdict']}: ")
-    return f"{said[:1].upper()}{said[1:].rstrip('.')}."
+    return f"{capital(said).rstrip('.')}."
 
 
 def _on_scale(value: float) -> float:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from analyses.report.formats import listed, number, plural
+from analyses.report.formats import capital, listed, number, plural
 from analyses.runs import Run
 from tasks import Junta, TableTask, Task
 
@@ -20,8 +20,7 @@ OWN = "The label is a function of the targets alone"
 
 def title(run: Run) -> str:
     """Task, architecture and seed in one line."""
-    line = f"{task_name(run.task)}, {model_name(run)}, seed {run.seed}"
-    return line[:1].upper() + line[1:]
+    return capital(f"{task_name(run.task)}, {model_name(run)}, seed {run.seed}")
 
 
 def task_name(task: Task) -> str:
@@ -77,9 +76,7 @@ def model_sentences(run: Run) -> list[str]:
     fields = {k: v for k, v in cfg.to_dict().items() if k not in ("n_ctx", "init_std", "positions", "dropout")}
     shape = ", ".join(f"{k} {'yes' if v is True else 'no' if v is False else number(v)}" for k, v in fields.items())
     training, source = run.config.training, run.config.source
-    made = (
-        f"{model_name(run)[0].upper()}{model_name(run)[1:]}, {plural(n, 'parameter')}{f' ({shape})' if shape else ''}."
-    )
+    made = f"{capital(model_name(run))}, {plural(n, 'parameter')}{f' ({shape})' if shape else ''}."
     if training is None:
         return [made, f"Imported from {source.removeprefix('imported:')}; how it was trained is not recorded here."]
     batch = f"batches of {training.batch_size}" if training.batch_size else "full batches"

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from analyses.overview import verdict_lines
 from analyses.progress import progress_bar
-from analyses.report.findings import Finding, find_all, wanting
+from analyses.report.findings import Finding, find, find_all, wanting
 from analyses.report.render import render
 from analyses.report.run_page import MOODS, frame, headline, link, run_page
 from analyses.results import load_analysis
-from analyses.runs import N_INPUTS, Run, find_runs
+from analyses.runs import Run, find_runs
 from interp.errors import BoolensError
 from interp.files import write_atomic
-from interp.threads import ONE_THREAD_BELOW, suited_threads
 
 PAGE = "report.html"
 Found = dict[str, Finding]
@@ -39,10 +39,10 @@ def write_report(
     page = path / PAGE if out is None else out
     if page.is_dir():
         raise BoolensError(f"{page} is a folder; --out is the page's file, such as {page / PAGE}")
-    if analyze:
-        run_wanting(runs, jobs)
-    seeds = runs[0].path != path
     found = [find_all(run) for run in runs]
+    if analyze:
+        found = run_wanting(runs, found, jobs)
+    seeds = runs[0].path != path
     pages = {run.path.name: run.path / PAGE for run in runs} if seeds else {runs[0].path.name: page}
     with progress_bar(len(runs), "writing reports") as bar:
         for run, of_run in zip(runs, found, strict=True):
@@ -54,7 +54,7 @@ def write_report(
         from analyses.report.overview_page import overview_page
 
         write_atomic(page, overview_page(path, runs, found, pages, page))
-    lines = [line for run, of_run in zip(runs, found, strict=True) for line in verdict_lines(run, of_run)]
+    lines = [line for run, of_run in zip(runs, found, strict=True) for line in run_lines(run, of_run)]
     content = {"report": str(page), "reports": {name: str(own) for name, own in pages.items()}}
     content["verdicts"] = {run.path.name: verdicts(of_run) for run, of_run in zip(runs, found, strict=True)}
     content["missing"] = {run.path.name: gone for run, of in zip(runs, found, strict=True) if (gone := missing(of))}
@@ -82,19 +82,16 @@ def write_index(folder: Path, heading: str, paths: Sequence[Path]) -> Path:
     return page
 
 
-def run_wanting(runs: Sequence[Run], jobs: int | None = None) -> None:
-    """Run the analyses that a page of these runs would lack, with their figures."""
-    from analyses.batch import default_jobs, run_all
+def run_wanting(runs: Sequence[Run], found: Sequence[Found], jobs: int | None = None) -> list[Found]:
+    """Run the analyses that pages of these runs would lack, with their figures; gives what is there then."""
+    from analyses.batch import analyse_all
 
-    work = [(run, load_analysis(name)) for run in runs for name in wanting(find_all(run))]
-    if not work:
-        return
-    widest = max(N_INPUTS * run.task.n_rules * run.task.n_ctx**2 for run in runs)
-    jobs = (
-        default_jobs(len({id(run) for run, _ in work}), len(work), widest, ONE_THREAD_BELOW) if jobs is None else jobs
-    )
-    with progress_bar(len(work), "analysing") as bar, suited_threads(widest if len(runs) == 1 else 0):
-        run_all(work, None, jobs, bar)
+    names = [wanting(of_run) for of_run in found]
+    work = [(run, load_analysis(name)) for run, of_run in zip(runs, names, strict=True) for name in of_run]
+    if work:
+        analyse_all(runs, work, jobs=jobs)
+    made = [{name: find(run, name) for name in of_run} for run, of_run in zip(runs, names, strict=True)]
+    return [of_run | new for of_run, new in zip(found, made, strict=True)]
 
 
 def missing(found: Found) -> list[str]:
@@ -108,13 +105,12 @@ def verdicts(found: Found) -> dict[str, str | None]:
     return {name: None if result is None else result["verdict"] for name, result in results.items()}
 
 
-def verdict_lines(run: Run, found: Found) -> list[str]:
+def run_lines(run: Run, found: Found) -> list[str]:
     """A run's verdicts in sentences, as `boolens analyze` prints them."""
     lines = []
     recovery = found["target-recovery"].result
     if recovery is not None:
-        lines.append(f"{run.path}: {recovery['verdict']}. {recovery['sentence']}")
-        lines += [f"  {sentence}" for sentence in (*recovery["disagreements"], *recovery["heads"])]
+        lines += verdict_lines(run, recovery)
     certificate = found["certificate"].result if "certificate" in found else None
     if certificate is not None:
         lines.append(f"{run.path}: {certificate['sentence']}")

@@ -87,7 +87,7 @@ def test_without_target_recovery_there_is_no_overview(seeds: Path, capsys: pytes
 def test_a_single_run_is_told_in_sentences(seeds: Path) -> None:
     run = Run(seed_folder(seeds, 1))
     result = target_recovery.compute(run)
-    first, *rest = verdict_lines(run, result)
+    first, *rest = verdict_lines(run, result.verdict.to_json())
     assert first == f"{run.path}: not created. {result.verdict.sentence}"
     assert rest == [f"  {d}" for d in (*result.verdict.disagreements, *result.verdict.heads)]
 
